@@ -1,0 +1,2 @@
+//! mini-ork
+fn main() {}

@@ -1,0 +1,145 @@
+use serde::{Deserialize, Serialize};
+
+use crate::ByteString;
+
+/// Everything that a supervisor needs to run one program.
+///
+/// It travels over a pipe and is never written to disk: the environment may hold what belongs in no
+/// file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessSpec {
+    /// [`crate::GENERATION`] of the writer.
+    pub generation: u32,
+    /// Program and arguments; the program is looked up on the `PATH` of `env`.
+    pub argv: Vec<ByteString>,
+    /// Absolute working directory.
+    pub cwd: ByteString,
+    /// The whole environment; nothing is inherited.
+    pub env: Vec<(ByteString, ByteString)>,
+    /// What the program reads.
+    pub stdin: StdinSource,
+    /// Text that no other process has, put into the environment as `MO_RUN_MARKER`, by which
+    /// survivors are found after the supervisor itself is gone.
+    pub marker: String,
+    /// Wall-clock limit in milliseconds; none when absent.
+    pub timeout_ms: Option<u64>,
+    /// Time in milliseconds between the polite signal and the final one.
+    pub grace_ms: u64,
+    /// Most bytes that stdout and stderr together may take on disk; the process is stopped beyond.
+    pub output_limit: u64,
+}
+
+/// What a program finds on its standard input. Never the terminal of whoever started mini-ork.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StdinSource {
+    /// End of file at once.
+    Null,
+    /// A regular file: a prompt of any size is delivered whole, whether or not it is read.
+    File(ByteString),
+}
+
+/// A process that cannot be mistaken for a later one that got the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessIdentity {
+    /// Process id.
+    pub pid: i32,
+    /// Start time in clock ticks since boot, field 22 of `/proc/<pid>/stat`.
+    pub start_ticks: u64,
+}
+
+/// Which mechanism holds the descendants of a process together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Containment {
+    /// A cgroup v2 of its own: nothing escapes, whatever it does to its parents.
+    Cgroup,
+    /// The supervisor is the reaper of orphans; survivors of a killed supervisor are found by
+    /// their marker.
+    Subreaper,
+}
+
+/// Written by the supervisor as `process.json` once the program runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessRecord {
+    /// [`crate::GENERATION`] of the writer.
+    pub generation: u32,
+    /// The supervisor.
+    pub supervisor: ProcessIdentity,
+    /// The program; its process group has the same number.
+    pub program: ProcessIdentity,
+    /// As in the [`ProcessSpec`].
+    pub marker: String,
+    /// How descendants are held.
+    pub containment: Containment,
+    /// Absolute path of the cgroup, when there is one.
+    pub cgroup: Option<String>,
+    /// Milliseconds since the Unix epoch.
+    pub started_at_ms: u64,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum ExitOutcome {
+    /// By itself.
+    Exited {
+        /// Its exit code.
+        code: i32,
+    },
+    /// By a signal that mini-ork did not send.
+    Signaled {
+        /// The signal's number.
+        signal: i32,
+    },
+    /// Stopped at its time limit.
+    TimedOut,
+    /// Stopped because mini-ork was told to.
+    Stopped,
+    /// Stopped because it wrote more than its output limit.
+    OutputLimit,
+    /// Never ran.
+    SpawnFailed {
+        /// What the system said.
+        message: String,
+    },
+}
+
+/// Written by the supervisor as `exit.json`, once and last: after it, no process of the program is
+/// left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitRecord {
+    /// [`crate::GENERATION`] of the writer.
+    pub generation: u32,
+    /// How it ended.
+    pub outcome: ExitOutcome,
+    /// Milliseconds since the Unix epoch.
+    pub started_at_ms: u64,
+    /// Milliseconds since the Unix epoch.
+    pub ended_at_ms: u64,
+    /// Descendants that were still there when the program ended, and were killed.
+    pub stragglers: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An old supervisor's record must stay readable: change the text here only with a new
+    /// generation, and then keep this one beside it.
+    #[test]
+    fn generation_1_records_are_frozen() {
+        let exit = r#"{"generation":1,"outcome":{"kind":"exited","code":7},"started_at_ms":1,"ended_at_ms":2,"stragglers":0}"#;
+        let record: ExitRecord = serde_json::from_str(exit).unwrap();
+        assert_eq!(record.outcome, ExitOutcome::Exited { code: 7 });
+        assert_eq!(serde_json::to_string(&record).unwrap(), exit);
+
+        let process = r#"{"generation":1,"supervisor":{"pid":10,"start_ticks":5},"program":{"pid":11,"start_ticks":6},"marker":"m","containment":"subreaper","cgroup":null,"started_at_ms":1}"#;
+        let record: ProcessRecord = serde_json::from_str(process).unwrap();
+        assert_eq!(serde_json::to_string(&record).unwrap(), process);
+
+        let spec = r#"{"generation":1,"argv":["dHJ1ZQ=="],"cwd":"Lw==","env":[],"stdin":"null","marker":"m","timeout_ms":null,"grace_ms":2000,"output_limit":1}"#;
+        let record: ProcessSpec = serde_json::from_str(spec).unwrap();
+        assert_eq!(serde_json::to_string(&record).unwrap(), spec);
+    }
+}
