@@ -34,7 +34,9 @@ impl RunId {
             && text.len() <= LONGEST_RUN_ID
             && !text.starts_with('-')
             && !text.ends_with('-')
-            && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+            && text
+                .bytes()
+                .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
         if well_formed {
             Ok(Self(text.to_owned()))
         } else {
@@ -183,19 +185,39 @@ mod tests {
         let mapped = segment("implementer:0");
         assert_ne!(mapped, segment(&mapped));
         assert_ne!(segment("implementer:0"), segment("implementer_0"));
-        assert_ne!(segment("Reviewer").to_lowercase(), segment("reviewer").to_lowercase());
+        assert_ne!(
+            segment("Reviewer").to_lowercase(),
+            segment("reviewer").to_lowercase()
+        );
     }
 
     #[test]
     fn bc_74_no_id_escapes_its_directory() {
-        for raw in [".", "..", "/", "../..", "\0", "a/../b", "-", "--", " ", "é", &"x".repeat(300)] {
+        for raw in [
+            ".",
+            "..",
+            "/",
+            "../..",
+            "\0",
+            "a/../b",
+            "-",
+            "--",
+            " ",
+            "é",
+            &"x".repeat(300),
+        ] {
             let mapped = segment(raw);
             assert!(mapped.len() <= 53, "{mapped}");
             assert!(
-                mapped.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-')),
+                mapped
+                    .bytes()
+                    .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-')),
                 "{mapped}"
             );
-            assert!(!mapped.starts_with('-') && !mapped.contains("--"), "{mapped}");
+            assert!(
+                !mapped.starts_with('-') && !mapped.contains("--"),
+                "{mapped}"
+            );
         }
         assert!(NodeId::parse("").is_err());
     }
