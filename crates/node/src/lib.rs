@@ -1,1 +1,6 @@
-//! node
+//! Everything mini-ork does on the machine where work runs.
+
+pub mod supervise;
+pub mod sys;
+pub mod text;
+pub mod workspace;

@@ -1,0 +1,44 @@
+//! Processes that outlive their watchers.
+//!
+//! Each program is owned by a small supervisor process, which is mini-ork itself, started again.
+//! The program writes straight into append-only files; the supervisor holds its descendants
+//! together, enforces its limits, and writes how it ended. The control plane may die and come back:
+//! everything it needs to know is in the record directory.
+//!
+//! | file | written | holds |
+//! |---|---|---|
+//! | `supervisor.json` | once, first | who owns the directory; a second supervisor refuses to |
+//! | `stdout.log`, `stderr.log` | by the program | its output |
+//! | `process.json` | once the program runs | [`ProcessRecord`](mini_ork_protocol::ProcessRecord) |
+//! | `exit.json` | once, last | [`ExitRecord`](mini_ork_protocol::ExitRecord); nothing of the program is left |
+//! | `failure.txt` | instead of `exit.json` | why the supervisor could not finish its work |
+//!
+//! Limits, all of them only without a cgroup: a program whose processes live for less time than a
+//! look at the process table takes (a millisecond) may resist until that is given up and reported;
+//! one that kills its supervisor *and* has wiped the marker from the environment of a process that
+//! is no longer its descendant keeps that process. In any case, what a program asks another service
+//! of the machine to start (`systemd-run`, `at`, a tmux server that was there before) is that
+//! service's child and is not followed.
+
+mod client;
+mod error;
+mod family;
+mod logs;
+mod program;
+mod records;
+mod supervisor;
+mod watch;
+
+pub use client::{Found, Stop, SupervisedProcess, Supervisor, find};
+pub use error::SuperviseError;
+pub use logs::{LogCursor, LogEdges, last_line, log_edges};
+pub use supervisor::{SUPERVISE_ARGUMENT, supervise_main};
+
+/// The environment variable by which a program's processes are recognised.
+pub const RUN_MARKER_VARIABLE: &str = "MO_RUN_MARKER";
+
+/// Name of the file in a record directory that takes the program's standard output.
+pub const STDOUT_LOG: &str = "stdout.log";
+
+/// Name of the file in a record directory that takes the program's standard error.
+pub const STDERR_LOG: &str = "stderr.log";

@@ -1,0 +1,19 @@
+//! The only place for calls that are special to the operating system.
+
+mod disk;
+mod holders;
+pub(crate) mod removal;
+
+pub(crate) mod birth;
+pub(crate) mod cgroup;
+pub(crate) mod descriptors;
+pub(crate) mod files;
+pub(crate) mod process;
+mod random;
+
+pub use disk::{DiskFree, disk_free};
+pub use holders::processes_below;
+pub use process::{own_identity, signal};
+pub use random::random_bytes;
+pub use removal::remove_tree;
+pub use rustix::process::Signal;

@@ -1,0 +1,115 @@
+//! Where the processes of a node run, whatever holds them there.
+
+mod catalog;
+mod local;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mini_ork_protocol::{ByteString, ExitRecord, ProcessRecord, StdinSource};
+
+pub use catalog::{UnknownBackend, backend_names, open};
+pub use local::LocalWorkspace;
+
+use crate::supervise::{Stop, SuperviseError};
+
+/// A place in which programs run on behalf of one node or one run.
+///
+/// Guarantees of every backend:
+/// - Arguments, environment and standard input reach the program byte for byte; it has no other
+///   variables than those of the request and the run marker.
+/// - Standard input is at its end at once unless the request names a file.
+/// - Output is bytes, in the request's record directory, whether or not somebody reads it. How much
+///   memory it takes does not depend on how much there is.
+/// - A process does not depend on the control plane that started it: limits are kept and the end is
+///   recorded without it.
+/// - Once the end of a process is reported, nothing that it started is left.
+#[async_trait]
+pub trait Workspace: Send + Sync + fmt::Debug {
+    /// The name of the backend, as the catalog and the run's record have it.
+    fn backend(&self) -> &'static str;
+
+    /// Which boundary holds, in one sentence for the run's record.
+    fn isolation(&self) -> String;
+
+    /// Makes the workspace ready. May be called again at any time, also after a crash.
+    async fn up(&self) -> Result<(), WorkspaceError>;
+
+    /// Runs a program. Returns once it runs, or is known not to:
+    /// [`WorkspaceProcess::wait`] then reports [`SpawnFailed`](mini_ork_protocol::ExitOutcome).
+    async fn spawn(
+        &self,
+        request: SpawnRequest,
+    ) -> Result<Box<dyn WorkspaceProcess>, WorkspaceError>;
+
+    /// Finds the process of a record directory again, after a restart of the control plane. Never
+    /// starts one.
+    async fn attach(&self, directory: &Path) -> Result<Attached, WorkspaceError>;
+
+    /// Frees what the workspace holds. May be called again at any time, also without
+    /// [`Self::up`], and makes nothing. Processes are stopped through their handles before.
+    async fn down(&self) -> Result<(), WorkspaceError>;
+}
+
+/// A program to run, and where its records go.
+#[derive(Debug, Clone)]
+pub struct SpawnRequest {
+    /// Absolute path of the record directory: it serves one process, and is made if it is not
+    /// there. The logs in it are [`STDOUT_LOG`](crate::supervise::STDOUT_LOG) and
+    /// [`STDERR_LOG`](crate::supervise::STDERR_LOG).
+    pub directory: PathBuf,
+    /// Program and arguments; a program without a slash is looked up on the `PATH` of `env`.
+    pub argv: Vec<ByteString>,
+    /// Absolute working directory.
+    pub cwd: PathBuf,
+    /// The whole environment.
+    pub env: Vec<(ByteString, ByteString)>,
+    /// What the program reads.
+    pub stdin: StdinSource,
+    /// After this time it is stopped, with its grace time.
+    pub timeout: Option<Duration>,
+    /// Time between the polite signal and the final one.
+    pub grace: Duration,
+    /// Most bytes that standard output and error may take together.
+    pub output_limit: u64,
+}
+
+/// A program in a workspace. Dropping it leaves the program alone.
+#[async_trait]
+pub trait WorkspaceProcess: Send + Sync + fmt::Debug {
+    /// Waits for the end. May be called again and gives the same. A lost process is an error and
+    /// never an end.
+    async fn wait(&self) -> Result<ExitRecord, WorkspaceError>;
+
+    /// Asks for the end; returns at once. Does nothing when it has ended.
+    fn stop(&self, how: Stop) -> Result<(), WorkspaceError>;
+
+    /// What is known of the running program; none when the system refused to run it.
+    fn record(&self) -> Option<&ProcessRecord>;
+}
+
+/// What became of a process.
+#[derive(Debug)]
+pub enum Attached {
+    /// Nothing was ever started there.
+    NeverStarted,
+    /// It runs.
+    Running(Box<dyn WorkspaceProcess>),
+    /// It ended while nobody was there.
+    Ended(ExitRecord),
+    /// It is gone without a record of its end. What it left running has been killed.
+    Lost,
+}
+
+/// Why a workspace could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkspaceError {
+    /// A process could not be started, found, awaited or stopped.
+    #[error(transparent)]
+    Supervise(#[from] SuperviseError),
+    /// The machine gave no randomness for a run marker.
+    #[error("could not make a run marker")]
+    Marker(#[source] std::io::Error),
+}

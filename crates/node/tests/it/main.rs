@@ -1,0 +1,9 @@
+//! Tests of `mini-ork-node` with real processes.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of tests fail tests")]
+
+mod containment;
+mod delivery;
+mod lifecycle;
+mod support;
+mod watchers;
