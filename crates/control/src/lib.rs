@@ -1,1 +1,11 @@
-//! control
+//! The control plane: what is decided on the user's machine and nowhere else.
+//!
+//! Nothing here prints or reads the environment; settings come in as arguments.
+
+pub mod kickoff;
+pub mod lanes;
+pub mod prompt;
+pub mod recipe;
+pub mod yaml;
+
+mod beneath;
