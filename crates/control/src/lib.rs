@@ -6,6 +6,7 @@ pub mod kickoff;
 pub mod lanes;
 pub mod prompt;
 pub mod recipe;
+pub mod verify;
 pub mod yaml;
 
 mod beneath;
