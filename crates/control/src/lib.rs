@@ -2,10 +2,15 @@
 //!
 //! Nothing here prints or reads the environment; settings come in as arguments.
 
+pub mod clean;
 pub mod kickoff;
 pub mod lanes;
 pub mod prompt;
+pub mod reason;
 pub mod recipe;
+pub mod report;
+pub mod run;
+pub mod store;
 pub mod verify;
 pub mod yaml;
 

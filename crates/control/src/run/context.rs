@@ -1,0 +1,269 @@
+//! What every executor of a run needs, and the one way in which it runs a program.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mini_ork_node::git::Repository;
+use mini_ork_node::supervise::{Stop, SuperviseError};
+use mini_ork_node::sys;
+use mini_ork_node::workspace::{
+    Attached, SpawnRequest, Workspace, WorkspaceError, WorkspaceProcess,
+};
+use mini_ork_protocol::{ByteString, ExitOutcome, ExitRecord, StdinSource};
+use tokio::sync::{Mutex, watch};
+
+use super::directory::{RunDirectory, make_directory};
+use super::event::{Failure, Remedy};
+use super::failure::ground_failure;
+use super::fault::FaultPoint;
+use super::plan::Plan;
+use super::trees::Trees;
+use crate::kickoff::Kickoff;
+use crate::reason::Reason;
+
+/// How long a program may take to end after it was asked to.
+const GRACE: Duration = Duration::from_secs(2);
+/// Most bytes of output that one process may leave on disk.
+const OUTPUT_LIMIT: u64 = 1 << 30;
+/// Below this many free bytes, a failed program is taken to have failed for want of space.
+const NEARLY_FULL: u64 = 1 << 20;
+
+/// What every executor of a run needs.
+#[derive(Debug)]
+pub(crate) struct RunContext {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) directory: RunDirectory,
+    pub(crate) repository: Repository,
+    /// Absent for a recipe that changes nothing: it works in the repository, in place.
+    pub(crate) trees: Option<Trees>,
+    pub(crate) workspace: Arc<dyn Workspace>,
+    pub(crate) kickoff: Kickoff,
+    pub(crate) execution: Execution,
+    pub(crate) stop: watch::Receiver<StopLevel>,
+    pub(crate) started_at_ms: u64,
+    /// Most US dollars that all runs of the home together may spend in a day.
+    pub(crate) daily_budget_usd: f64,
+    pub(crate) isolation: String,
+    pub(crate) fault: FaultPoint,
+    /// Test runs on the base are shared by all rounds; one at a time makes each of them once.
+    pub(crate) baseline: Mutex<()>,
+}
+
+/// What the caller decides about the programs of a run.
+#[derive(Debug, Clone)]
+pub struct Execution {
+    /// This program, which also replays scripted lanes.
+    pub program: PathBuf,
+    /// The environment that programs of a run get, before what their node adds. An allowlist of
+    /// the user's own, chosen by the caller.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+/// Whether a run was asked to end, and how fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StopLevel {
+    /// It goes on.
+    Run,
+    /// Programs are asked to end, and killed after a grace period.
+    Graceful,
+    /// Programs are killed.
+    Immediate,
+}
+
+/// One program to run.
+#[derive(Debug)]
+pub(crate) struct ProcessRequest {
+    /// Where its records and output go. What already ran there is not run again.
+    pub(crate) directory: PathBuf,
+    pub(crate) argv: Vec<ByteString>,
+    pub(crate) cwd: PathBuf,
+    /// Added to [`Execution::environment`]; the later value of a name wins.
+    pub(crate) environment: Vec<(OsString, OsString)>,
+    pub(crate) stdin: StdinSource,
+    pub(crate) timeout: Duration,
+}
+
+impl RunContext {
+    /// Runs a program to its end, or takes up the one that an earlier control plane started in the
+    /// same directory: attached while it runs, harvested when it has ended.
+    pub(crate) async fn run_process(&self, request: ProcessRequest) -> Result<ExitRecord, Failure> {
+        let found = match self.existing(&request.directory).await? {
+            Attached::NeverStarted => self.start(&request).await?,
+            found => found,
+        };
+        match found {
+            Attached::Ended(record) => Ok(record),
+            Attached::Running(process) => {
+                self.fault.hit("process-started");
+                self.wait(process).await
+            }
+            // Its survivors are gone. The directory makes room for the next attempt.
+            Attached::Lost | Attached::NeverStarted => {
+                set_aside(&request.directory).map_err(|error| ground_failure(&error))?;
+                Err(Failure {
+                    reason: Reason::InfraLost,
+                    detail: "its supervisor was killed, so how it ended is not known".to_owned(),
+                    remedy: Remedy::Attempt,
+                })
+            }
+        }
+    }
+
+    /// How long the node may take.
+    pub(crate) fn timeout(&self, timeout: Option<Duration>) -> Duration {
+        timeout.unwrap_or(Duration::from_millis(self.plan.limits.node_timeout_ms))
+    }
+
+    async fn existing(&self, directory: &Path) -> Result<Attached, Failure> {
+        if !directory.is_dir() {
+            return Ok(Attached::NeverStarted);
+        }
+        self.workspace
+            .attach(directory)
+            .await
+            .map_err(|error| lost_process(&error))
+    }
+
+    async fn start(&self, request: &ProcessRequest) -> Result<Attached, Failure> {
+        make_directory(&request.directory).map_err(|error| ground_failure(&error))?;
+        let spawn = SpawnRequest {
+            directory: request.directory.clone(),
+            argv: request.argv.clone(),
+            cwd: request.cwd.clone(),
+            env: merged_environment(&self.execution.environment, &request.environment),
+            stdin: request.stdin.clone(),
+            timeout: Some(request.timeout),
+            grace: GRACE,
+            output_limit: OUTPUT_LIMIT,
+        };
+        match self.workspace.spawn(spawn).await {
+            Ok(process) => Ok(Attached::Running(process)),
+            // A supervisor of an earlier control plane was just being born when this one looked.
+            Err(WorkspaceError::Supervise(SuperviseError::Taken { .. })) => {
+                self.existing(&request.directory).await
+            }
+            Err(error) => Err(lost_process(&error)),
+        }
+    }
+
+    async fn wait(&self, process: Box<dyn WorkspaceProcess>) -> Result<ExitRecord, Failure> {
+        let mut stop = self.stop.clone();
+        let mut asked = StopLevel::Run;
+        loop {
+            let level = *stop.borrow_and_update();
+            if level > asked {
+                let how = if level == StopLevel::Immediate {
+                    Stop::Immediate
+                } else {
+                    Stop::Graceful
+                };
+                process.stop(how).map_err(|error| lost_process(&error))?;
+                asked = level;
+            }
+            tokio::select! {
+                ended = process.wait() => {
+                    return ended.map_err(|error| lost_process(&error));
+                }
+                changed = stop.changed() => {
+                    if changed.is_err() {
+                        // Nobody is left who could ask.
+                        return process.wait().await.map_err(|error| lost_process(&error));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The failure that `record` stands for, or `None` when the program ended with 0.
+    pub(crate) fn failure_of(&self, record: &ExitRecord, said: &str) -> Option<Failure> {
+        let said = if said.is_empty() {
+            String::new()
+        } else {
+            format!(": {said}")
+        };
+        let (reason, detail, remedy) = match &record.outcome {
+            ExitOutcome::Exited { code: 0 } => return None,
+            ExitOutcome::Exited { code } => (
+                Reason::CommandFailed,
+                format!("ended with exit code {code}{said}"),
+                Remedy::Attempt,
+            ),
+            ExitOutcome::Signaled { signal } => (
+                Reason::CommandFailed,
+                format!("was killed by signal {signal}{said}"),
+                Remedy::Attempt,
+            ),
+            ExitOutcome::TimedOut => {
+                let seconds = record.ended_at_ms.saturating_sub(record.started_at_ms) / 1000;
+                (
+                    Reason::Timeout,
+                    format!("did not end within its limit ({seconds} s)"),
+                    Remedy::None,
+                )
+            }
+            ExitOutcome::Stopped => (Reason::Cancelled, "was stopped".to_owned(), Remedy::None),
+            ExitOutcome::OutputLimit => (
+                Reason::DiskFull,
+                format!("wrote more than {} MiB of output", OUTPUT_LIMIT >> 20),
+                Remedy::None,
+            ),
+            ExitOutcome::SpawnFailed { message } => (
+                Reason::Config,
+                format!("could not be started: {message}"),
+                Remedy::None,
+            ),
+        };
+        let starved = reason == Reason::CommandFailed && self.disk_is_full();
+        Some(Failure {
+            reason: if starved { Reason::DiskFull } else { reason },
+            detail,
+            remedy: if starved { Remedy::None } else { remedy },
+        })
+    }
+
+    fn disk_is_full(&self) -> bool {
+        sys::disk_free(self.directory.root())
+            .is_ok_and(|free| free.bytes < NEARLY_FULL || free.inodes == Some(0))
+    }
+}
+
+/// `first` with the values of `second` on top, each name once.
+fn merged_environment(
+    first: &[(OsString, OsString)],
+    second: &[(OsString, OsString)],
+) -> Vec<(ByteString, ByteString)> {
+    let mut merged: Vec<(OsString, OsString)> = first.to_vec();
+    for (name, value) in second {
+        match merged.iter_mut().find(|(existing, _)| existing == name) {
+            Some(slot) => slot.1.clone_from(value),
+            None => merged.push((name.clone(), value.clone())),
+        }
+    }
+    merged
+        .into_iter()
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect()
+}
+
+fn set_aside(directory: &Path) -> std::io::Result<()> {
+    for number in 1..=u32::MAX {
+        let mut name = directory.as_os_str().to_owned();
+        name.push(format!(".lost{number}"));
+        let target = PathBuf::from(name);
+        if !target.exists() {
+            return fs_err::rename(directory, target);
+        }
+    }
+    Ok(())
+}
+
+/// A workspace that could not run a program may do so at the next attempt.
+fn lost_process(error: &WorkspaceError) -> Failure {
+    let mut failure = ground_failure(error);
+    if failure.reason != Reason::DiskFull {
+        failure.remedy = Remedy::Attempt;
+    }
+    failure
+}

@@ -1,0 +1,310 @@
+//! Which programs a run has started, in order, and where their output lies.
+
+use std::path::{Path, PathBuf};
+
+use mini_ork_node::supervise::{STDERR_LOG, STDOUT_LOG, last_line};
+use mini_ork_protocol::{ExitRecord, NodeId, ProcessRecord};
+
+use super::directory::{RunDirectory, read_json};
+use super::event::RunEvent;
+use crate::store::JournaledEvent;
+
+/// A program that a run started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessOutput {
+    /// The node that it belongs to.
+    pub node: NodeId,
+    /// Round of the node, from 1.
+    pub round: u32,
+    /// Attempt in the round, from 1.
+    pub attempt: u32,
+    /// Its name in the attempt, such as `lane`; of a program that worked on the base for all
+    /// rounds, it begins with `base/`.
+    pub process: String,
+    /// Where its `stdout.log` and `stderr.log` are.
+    pub directory: PathBuf,
+    /// Milliseconds since the Unix epoch; 0 while it is being started.
+    pub started_at_ms: u64,
+    /// Whether its output is complete.
+    pub ended: bool,
+}
+
+/// Every program that the run in `directory` has started, in the order in which they started.
+///
+/// `events` is the run's journal. Programs lie in the directory of their attempt; one that worked
+/// on the base for all rounds belongs to the verifier that ran at that time.
+pub fn process_outputs(directory: &RunDirectory, events: &[JournaledEvent]) -> Vec<ProcessOutput> {
+    let mut found = Vec::new();
+    let mut attempts: Vec<Attempt> = Vec::new();
+    for journaled in events {
+        let RunEvent::NodeStarted(start) = &journaled.event else {
+            continue;
+        };
+        let root = directory.attempt(&start.node, start.round, start.attempt);
+        let processes = process_directories_below(&root);
+        let attempt = Attempt {
+            node: start.node.clone(),
+            round: start.round,
+            attempt: start.attempt,
+            started_at_ms: journaled.at_ms,
+            ended_at_ms: ended_at(events, &start.node, start.round, start.attempt),
+            verifies: processes.iter().any(|process| !process.ends_with("lane")),
+        };
+        // A recovered run starts one attempt twice on record.
+        let again = attempts.iter().any(|known| known.is_same(&attempt));
+        if !again {
+            for process in processes {
+                found.push(attempt.output(&root, process, ""));
+            }
+        }
+        attempts.push(attempt);
+    }
+    let baseline = directory.root().join("baseline");
+    for process in process_directories_below(&baseline) {
+        let started_at_ms = started_at(&process);
+        let owner = attempts
+            .iter()
+            .filter(|attempt| attempt.verifies && attempt.covers(started_at_ms))
+            .max_by_key(|attempt| attempt.started_at_ms);
+        if let Some(owner) = owner {
+            found.push(owner.output(&baseline, process, "base/"));
+        }
+    }
+    found.sort_by(|left, right| {
+        let key = |output: &ProcessOutput| (output.started_at_ms == 0, output.started_at_ms);
+        key(left)
+            .cmp(&key(right))
+            .then_with(|| (&left.node, &left.process).cmp(&(&right.node, &right.process)))
+    });
+    found
+}
+
+/// The last line that the programs of the attempt in `directory` wrote, as text that is fit for a
+/// terminal: of the program that started last, from the log that was written last.
+pub fn last_words(directory: &Path) -> Option<String> {
+    let modified = |path: &Path| {
+        fs_err::metadata(path)
+            .and_then(|found| found.modified())
+            .ok()
+    };
+    let process = process_directories_below(directory)
+        .into_iter()
+        .max_by_key(|process| modified(&process.join("supervisor.json")))?;
+    let mut logs = [STDERR_LOG, STDOUT_LOG].map(|log| process.join(log));
+    // Stable: of two that are equally old, standard output wins.
+    logs.sort_by_key(|log| modified(log));
+    logs.iter()
+        .rev()
+        .find_map(|log| last_line(log).ok().flatten())
+}
+
+struct Attempt {
+    node: NodeId,
+    round: u32,
+    attempt: u32,
+    started_at_ms: u64,
+    ended_at_ms: Option<u64>,
+    verifies: bool,
+}
+
+impl Attempt {
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.node, self.round, self.attempt) == (&other.node, other.round, other.attempt)
+    }
+
+    fn covers(&self, at_ms: u64) -> bool {
+        self.started_at_ms <= at_ms && self.ended_at_ms.is_none_or(|ended| at_ms <= ended)
+    }
+
+    fn output(&self, root: &Path, directory: PathBuf, prefix: &str) -> ProcessOutput {
+        let name = directory.strip_prefix(root).unwrap_or(&directory).display();
+        ProcessOutput {
+            node: self.node.clone(),
+            round: self.round,
+            attempt: self.attempt,
+            process: format!("{prefix}{name}"),
+            started_at_ms: started_at(&directory),
+            ended: directory.join("exit.json").is_file(),
+            directory,
+        }
+    }
+}
+
+fn ended_at(events: &[JournaledEvent], of: &NodeId, of_round: u32, of_attempt: u32) -> Option<u64> {
+    events
+        .iter()
+        .rev()
+        .find_map(|journaled| match &journaled.event {
+            RunEvent::NodeEnded {
+                node,
+                round,
+                attempt,
+                ..
+            } if (node, *round, *attempt) == (of, of_round, of_attempt) => Some(journaled.at_ms),
+            _ => None,
+        })
+}
+
+fn process_directories_below(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    super::directory::collect_process_directories(root, 3, &mut found);
+    found.sort();
+    found
+}
+
+fn started_at(directory: &Path) -> u64 {
+    read_json::<ProcessRecord>(&directory.join("process.json"))
+        .map(|record| record.started_at_ms)
+        .or_else(|_| {
+            read_json::<ExitRecord>(&directory.join("exit.json")).map(|record| record.started_at_ms)
+        })
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use mini_ork_protocol::RunId;
+
+    use super::*;
+    use crate::run::{NodeOutcome, NodeStart};
+
+    fn start(node: &str, round: u32, at_ms: u64) -> JournaledEvent {
+        journaled(
+            at_ms,
+            RunEvent::NodeStarted(NodeStart {
+                node: NodeId::parse(node).unwrap(),
+                round,
+                attempt: 1,
+                lane: None,
+                input: None,
+                start: None,
+                place: None,
+            }),
+        )
+    }
+
+    fn end(node: &str, round: u32, at_ms: u64) -> JournaledEvent {
+        let outcome = NodeOutcome {
+            failure: None,
+            summary: String::new(),
+            evidence: Vec::new(),
+            output: None,
+            changed_files: 0,
+            cost_usd: None,
+            duration_ms: 0,
+            skipped: false,
+        };
+        journaled(
+            at_ms,
+            RunEvent::NodeEnded {
+                node: NodeId::parse(node).unwrap(),
+                round,
+                attempt: 1,
+                outcome,
+            },
+        )
+    }
+
+    fn journaled(at_ms: u64, event: RunEvent) -> JournaledEvent {
+        JournaledEvent {
+            sequence: at_ms,
+            at_ms,
+            event,
+        }
+    }
+
+    fn process(directory: &Path, started_at_ms: u64, ended: bool) {
+        fs_err::create_dir_all(directory).unwrap();
+        fs_err::write(directory.join("supervisor.json"), "{}").unwrap();
+        let identity = r#"{"pid":2,"start_ticks":3}"#;
+        let record = format!(
+            r#"{{"generation":1,"supervisor":{identity},"program":{identity},"marker":"m",
+                "containment":"subreaper","cgroup":null,"started_at_ms":{started_at_ms}}}"#
+        );
+        fs_err::write(directory.join("process.json"), record).unwrap();
+        if ended {
+            fs_err::write(directory.join("exit.json"), "{}").unwrap();
+        }
+    }
+
+    #[test]
+    fn programs_are_listed_in_the_order_of_their_start() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = RunDirectory::of(home.path(), &RunId::parse("abc").unwrap());
+        let node = |name: &str| NodeId::parse(name).unwrap();
+        process(
+            &directory.attempt(&node("work"), 1, 1).join("lane"),
+            11,
+            true,
+        );
+        process(
+            &directory.attempt(&node("work"), 2, 1).join("lane"),
+            41,
+            false,
+        );
+        process(
+            &directory.attempt(&node("test"), 1, 1).join("verify-0"),
+            22,
+            true,
+        );
+        process(&directory.baseline("d1").join("verify-0"), 25, true);
+        let events = [
+            start("work", 1, 10),
+            end("work", 1, 15),
+            start("test", 1, 20),
+            end("test", 1, 30),
+            start("work", 2, 40),
+            start("work", 2, 45),
+        ];
+        let found = process_outputs(&directory, &events);
+        let shown: Vec<String> = found
+            .iter()
+            .map(|output| {
+                format!(
+                    "{} {} {} {}",
+                    output.node, output.round, output.process, output.ended
+                )
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "work 1 lane true",
+                "test 1 verify-0 true",
+                "test 1 base/d1/verify-0 true",
+                "work 2 lane false",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_last_words_are_those_of_the_program_that_started_last() {
+        let attempt = tempfile::tempdir().unwrap();
+        assert_eq!(last_words(attempt.path()), None);
+        let age = |path: &Path, seconds: u64| {
+            let time = std::time::SystemTime::now() - std::time::Duration::from_secs(seconds);
+            let file = fs_err::OpenOptions::new().append(true).open(path).unwrap();
+            file.file().set_modified(time).unwrap();
+        };
+        for (name, seconds) in [("verify-0", 100), ("verify-1", 50)] {
+            let directory = attempt.path().join(name);
+            process(&directory, 1, false);
+            age(&directory.join("supervisor.json"), seconds);
+            fs_err::write(directory.join(STDOUT_LOG), format!("{name} out\n")).unwrap();
+            fs_err::write(directory.join(STDERR_LOG), format!("{name} \x1b[31merr\n")).unwrap();
+            age(&directory.join(STDOUT_LOG), 20);
+            age(&directory.join(STDERR_LOG), 10);
+        }
+        let said = || last_words(attempt.path());
+        assert_eq!(said().as_deref(), Some("verify-1 err"));
+        age(&attempt.path().join("verify-1").join(STDERR_LOG), 30);
+        assert_eq!(said().as_deref(), Some("verify-1 out"));
+    }
+
+    #[test]
+    fn a_run_that_started_nothing_has_no_output() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = RunDirectory::of(home.path(), &RunId::parse("abc").unwrap());
+        assert_eq!(process_outputs(&directory, &[start("work", 1, 1)]), []);
+    }
+}

@@ -1,0 +1,113 @@
+//! What a run will do, fixed before it does anything.
+
+use mini_ork_protocol::{NodeId, RunId};
+use serde::{Deserialize, Serialize};
+
+use crate::lanes::Lane;
+use crate::recipe::{ArtifactContract, Edge, EdgeKind, Graph, GraphError, Node, NodeKind};
+
+/// Version of `plan.json`; a reader refuses a later one.
+pub const PLAN_FORMAT: u32 = 1;
+
+/// A recipe on a kickoff: the graph with lanes, gates and limits. Kept as `plan.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Plan {
+    /// [`PLAN_FORMAT`] of the writer.
+    pub format: u32,
+    /// The run.
+    pub run: RunId,
+    /// Name of the recipe.
+    pub recipe: String,
+    /// Digest of all the recipe's files; the files themselves are pinned in the run directory.
+    pub recipe_digest: String,
+    /// Title of the kickoff.
+    pub title: String,
+    /// Workspace backend.
+    pub backend: String,
+    /// The nodes in topological order; ties keep the order of the recipe.
+    pub nodes: Vec<PlannedNode>,
+    /// The edges as the recipe has them.
+    pub edges: Vec<Edge>,
+    /// What a published result must be.
+    pub contract: ArtifactContract,
+    /// Nodes run one at a time, whatever the limits say.
+    pub serial: bool,
+    /// Bounds of the run.
+    pub limits: Limits,
+}
+
+/// One node of a plan.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PlannedNode {
+    /// The node as the recipe has it.
+    pub node: Node,
+    /// The lane that does it; absent for nodes that need none.
+    pub lane: Option<Lane>,
+}
+
+/// Bounds of a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Limits {
+    /// Most nodes at once.
+    pub max_parallel: usize,
+    /// Time for the whole run, in milliseconds.
+    pub deadline_ms: Option<u64>,
+    /// Time for a node that sets none, in milliseconds.
+    pub node_timeout_ms: u64,
+    /// Money for the whole run, in US dollars.
+    pub budget_usd: Option<f64>,
+}
+
+impl Plan {
+    /// Whether any node changes files, so that the run needs a worktree of its own.
+    pub fn mutates(&self) -> bool {
+        self.nodes.iter().any(|planned| planned.node.kind.writes())
+    }
+
+    /// The node called `id`.
+    pub fn node(&self, id: &NodeId) -> Option<&PlannedNode> {
+        self.nodes.iter().find(|planned| &planned.node.id == id)
+    }
+
+    /// The nodes and parent edges as a graph.
+    ///
+    /// Fails only for a plan that was damaged on disk: a recipe with such a graph does not load.
+    pub fn graph(&self) -> Result<Graph, GraphError> {
+        let nodes: Vec<Node> = self
+            .nodes
+            .iter()
+            .map(|planned| planned.node.clone())
+            .collect();
+        Graph::new(&nodes, &self.edges)
+    }
+
+    /// Where a verdict of `from` may send the work back to, with the number of rounds.
+    pub fn retry_targets<'a>(
+        &'a self,
+        from: &'a NodeId,
+    ) -> impl Iterator<Item = (&'a NodeId, u32)> + 'a {
+        self.edges.iter().filter_map(move |edge| match edge.kind {
+            EdgeKind::Retries { max_rounds } if &edge.from == from => Some((&edge.to, max_rounds)),
+            _ => None,
+        })
+    }
+
+    /// The rollback nodes that a failure of `from` leads to.
+    pub fn escalations<'a>(&'a self, from: &'a NodeId) -> impl Iterator<Item = &'a NodeId> + 'a {
+        self.edges
+            .iter()
+            .filter(move |edge| edge.kind == EdgeKind::EscalatesTo && &edge.from == from)
+            .map(|edge| &edge.to)
+    }
+
+    /// Whether `id` may run at the same time as another node that works on files. Such a writer
+    /// gets a worktree of its own, whether or not the other happens to run: what a node finds must
+    /// follow from the graph, never from who was faster.
+    pub fn fans_out(&self, id: &NodeId, graph: &Graph) -> bool {
+        self.nodes.iter().any(|other| {
+            &other.node.id != id
+                && !matches!(other.node.kind, NodeKind::Publisher | NodeKind::Rollback)
+                && !graph.comparable(id, &other.node.id)
+        })
+    }
+}

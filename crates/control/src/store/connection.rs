@@ -1,0 +1,78 @@
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::StoreError;
+
+/// How long one process waits for another's transaction. Transactions here take milliseconds; a
+/// minute is only reached when a disk stalls, and then waiting is better than a lost status.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Opens the writing connection, making the home directory and the file, both for the user alone.
+pub(super) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
+    if let Some(home) = path.parent() {
+        let home_error = |source| StoreError::Home {
+            path: home.to_owned(),
+            source,
+        };
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(home)
+            .map_err(home_error)?;
+        // SQLite would make the file with the process's mask, and its -wal and -shm copy its mode.
+        std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(home_error)?;
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = open(path, flags)?;
+    (|| {
+        // WAL so that readers never wait for the writer; NORMAL because a commit must survive the
+        // death of this process, while after a power cut losing the last moments is acceptable:
+        // recovery then finds the processes and trees themselves.
+        connection.pragma_update(None, "journal_mode", "wal")?;
+        connection.pragma_update(None, "synchronous", "normal")?;
+        connection.pragma_update(None, "foreign_keys", true)
+    })()
+    .map_err(|source| StoreError::Database {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(connection)
+}
+
+/// Opens a connection that cannot change anything.
+pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // A reader of a WAL database needs write access to the -shm file, so the file is opened for
+    // writing where that is possible and the connection is then told to refuse changes.
+    let connection = open(path, flags).or_else(|_| {
+        open(
+            path,
+            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        )
+    })?;
+    connection
+        .pragma_update(None, "query_only", true)
+        .map_err(|source| StoreError::Database {
+            path: path.to_owned(),
+            source,
+        })?;
+    Ok(connection)
+}
+
+fn open(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
+    let error = |source| StoreError::Database {
+        path: path.to_owned(),
+        source,
+    };
+    let connection = Connection::open_with_flags(path, flags).map_err(error)?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(error)?;
+    Ok(connection)
+}
