@@ -10,7 +10,9 @@ pub mod reason;
 pub mod recipe;
 pub mod report;
 pub mod run;
+pub mod secret;
 pub mod store;
+pub mod vault;
 pub mod verify;
 pub mod yaml;
 
