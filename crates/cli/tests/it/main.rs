@@ -1,1 +1,52 @@
-//! it
+//! Tests of the real `mini-ork` program, from outside: one module for each subject.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of tests fail tests")]
+
+mod attachment;
+mod bad_input;
+mod bench;
+mod changes;
+mod clean;
+mod containment;
+mod costs;
+mod disk_full;
+mod ending;
+mod hostile_git;
+mod kill_points;
+mod lanes;
+mod large;
+mod layouts;
+mod limits;
+mod looking;
+mod names;
+mod outcome;
+mod parallel;
+mod readers;
+mod real_crate;
+mod rounds;
+mod secrets;
+mod setup;
+mod support;
+mod torture;
+mod vault;
+
+/// A file that nobody lists would be compiled by nobody.
+#[test]
+fn no_module_is_forgotten() {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    let main = fs_err::read_to_string(directory.join("main.rs")).unwrap();
+    let mut found = 0;
+    for entry in fs_err::read_dir(&directory).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let module = name.strip_suffix(".rs").unwrap_or(&name);
+        if module == "main" {
+            continue;
+        }
+        assert!(
+            main.contains(&format!("\nmod {module};\n")),
+            "{name} is not listed in main.rs"
+        );
+        found += 1;
+    }
+    assert!(found >= 2);
+}

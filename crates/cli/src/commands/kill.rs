@@ -1,0 +1,48 @@
+use mini_ork_control::run::{self, KillOutcome};
+use mini_ork_control::store::Store;
+
+use super::drive::{open_workspace, run_error};
+use super::select::select;
+use crate::cli::RunRefArgs;
+use crate::error::{CommandError, CommandResult, ExitStatus};
+use crate::render;
+use crate::settings::GlobalSettings;
+
+/// Ends a run and all its processes.
+pub(crate) fn kill(args: &RunRefArgs, global: &GlobalSettings) -> CommandResult {
+    let selected = select(global, &args.run)?;
+    let workspace = open_workspace(global, &selected.row.backend)?;
+    let run = selected.run;
+    drop(selected.reader);
+    let store = Store::open(&global.home.value)
+        .map_err(|error| CommandError::failure("the state cannot be written").caused_by(&error))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CommandError::failure("cannot start").caused_by(&error))?;
+    let outcome = runtime
+        .block_on(run::kill(
+            &global.home.value,
+            &run,
+            &store,
+            workspace.as_ref(),
+        ))
+        .map_err(|error| run_error(&error))?;
+    let status = match outcome {
+        KillOutcome::Killed => "cancelled",
+        KillOutcome::AlreadyEnded(status) => status.name(),
+    };
+    if args.json {
+        render::json(&serde_json::json!({
+            "run": run.as_str(),
+            "status": status,
+            "killed": outcome == KillOutcome::Killed,
+        }))?;
+    } else {
+        render::out(&match outcome {
+            KillOutcome::Killed => format!("killed · run {run} · no process of it is left\n"),
+            KillOutcome::AlreadyEnded(status) => format!("run {run} had already ended: {status}\n"),
+        })?;
+    }
+    Ok(ExitStatus::Success)
+}

@@ -1,0 +1,43 @@
+use mini_ork_control::run::{self, Recovery};
+use mini_ork_control::store::Store;
+
+use super::drive::{
+    broken_off, conclude, drive, execution, fault_point, find_git, open_workspace, user_excludes,
+};
+use super::run::apply_when_asked;
+use super::select::select;
+use crate::cli::RecoverArgs;
+use crate::error::{CommandError, CommandResult};
+use crate::settings::{GlobalSettings, daily_budget, parse_money};
+
+/// Continues a run from its last good node.
+pub(crate) fn recover(args: &RecoverArgs, global: &GlobalSettings) -> CommandResult {
+    let selected = select(global, &args.run)?;
+    let budget_usd = args
+        .budget
+        .as_deref()
+        .map(|text| parse_money("--budget", text))
+        .transpose()?;
+    let run = selected.run.clone();
+    let recovery = Recovery {
+        home: global.home.value.clone(),
+        run: selected.run,
+        git: find_git(global)?,
+        workspace: open_workspace(global, &selected.row.backend)?,
+        execution: execution(global),
+        excludes: user_excludes(global),
+        budget_usd,
+        daily_budget_usd: daily_budget(global)?.value,
+        fault: fault_point(global)?,
+    };
+    drop(selected.reader);
+    let store = Store::open(&global.home.value)
+        .map_err(|error| CommandError::failure("the state cannot be written").caused_by(&error))?;
+    let view = drive(
+        async |observer, asked| run::recover(recovery, &store, observer, asked).await,
+        !args.json,
+    )?
+    .map_err(|error| broken_off(global, &run, &error, args.json))?;
+    let status = conclude(&view, args.json)?;
+    apply_when_asked(args.apply, &view, global, status)
+}

@@ -1,0 +1,101 @@
+//! Every environment variable that mini-ork reads or sets, in one place. `docs/environment.md` is
+//! checked against this list.
+
+/// One variable.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EnvVar {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// What it does, in one sentence. Shown by `mini-ork help environment`.
+    pub(crate) about: &'static str,
+    /// Whether mini-ork reads it, or sets it for the programs of a run.
+    pub(crate) direction: Direction,
+}
+
+/// Who reads a variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// mini-ork.
+    Read,
+    /// The tests of mini-ork.
+    Test,
+    /// The programs of a run.
+    Set,
+    /// The programs of a run, and mini-ork when it is one of them: it replays a scripted lane.
+    Pass,
+}
+
+macro_rules! variables {
+    ($($(#[doc = $about:literal])+ $direction:ident $name:ident;)+) => {
+        /// All of them, in the order of the documentation.
+        pub(crate) const ALL: &[EnvVar] = &[
+            $(EnvVar {
+                name: stringify!($name),
+                about: concat!($($about),+),
+                direction: Direction::$direction,
+            }),+
+        ];
+
+        $(variables!(@name $direction $name [$(#[doc = $about])+]);)+
+    };
+    // What is only set is named by whoever sets it, in `control`.
+    (@name Set $name:ident [$($about:tt)+]) => {};
+    (@name Test $name:ident [$($about:tt)+]) => {};
+    (@name $direction:ident $name:ident [$($about:tt)+]) => {
+        $($about)+
+        pub(crate) const $name: &str = stringify!($name);
+    };
+}
+
+variables! {
+    /// Home of mini-ork: state, runs, configuration. Same as `--home`. Default: `$XDG_STATE_HOME/mini-ork`.
+    Read MINI_ORK_HOME;
+    /// Most nodes that run at once. Same as `--max-parallel`. Default: 4.
+    Read MINI_ORK_MAX_PARALLEL;
+    /// `1`: show the plan and do nothing. Same as `--dry-run`.
+    Read MINI_ORK_DRY_RUN;
+    /// `1`: never ask, also on a terminal. Same as `--no-input`.
+    Read MINI_ORK_NONINTERACTIVE;
+    /// The repository to work on. Same as `--repo`. Default: the one that holds the kickoff, else the one around the current directory.
+    Read MO_TARGET_CWD;
+    /// Time limit in seconds of a node that sets none. Default: 1500.
+    Read MO_NODE_TIMEOUT_S;
+    /// Most US dollars that all runs of the home together may spend in 24 hours. Default: 50.
+    Read MO_DAILY_BUDGET_USD;
+    /// Workspace backend; this version has `local`. Same as `--backend`.
+    Read MO_SANDBOX_BACKEND;
+    /// Where work runs; this version has `local`. Same as `--placement`.
+    Read MO_PLACEMENT;
+    /// `1` asks for a sandbox for each node; refused, since this version has no backend with a boundary.
+    Read MO_NODE_ISOLATION;
+    /// `full`, the only network policy without a boundary; anything else is refused.
+    Read MO_SANDBOX_NETWORK;
+    /// Debug builds only: kill the control plane at a named point (`NAME` or `NAME:COUNT`), to test recovery.
+    Read MO_FAULT;
+    /// Tests only: `1` runs their long versions.
+    Test MO_TEST_FULL;
+    /// The role of the node: its `model_lane`, else its type.
+    Pass MO_NODE_ROLE;
+    /// The name of the node.
+    Pass MO_NODE_ID;
+    /// The type of the node.
+    Pass MO_NODE_TYPE;
+    /// The node's round of the retry loop, from 1.
+    Pass MO_NODE_ROUND;
+    /// The node's attempt in its round, from 1.
+    Set MO_NODE_ATTEMPT;
+    /// Where the node puts the outputs that its recipe declares.
+    Set MO_OUTPUT_DIR;
+    /// A lane may write `{"cost_usd": N}` there to say what it cost.
+    Pass MO_USAGE_FILE;
+    /// For a verifier script: a file with the changed paths, each ended by a NUL.
+    Set MO_CHANGED_FILES;
+    /// Marks every process of a node, so that none is left behind.
+    Set MO_RUN_MARKER;
+    /// The run.
+    Set MINI_ORK_RUN_ID;
+    /// The run directory.
+    Set MINI_ORK_RUN_DIR;
+    /// The plan as JSON.
+    Set MINI_ORK_PLAN_PATH;
+}
