@@ -1,9 +1,9 @@
 //! What an agent plants for git never runs outside its node, and never keeps the work from being
 //! taken.
 
-use mini_ork_testkit::{Lane, Repo, TestEnv};
+use mini_ork_testkit::{Lane, Repo, TestEnv, checkout_state};
 
-use crate::support::{CHECK, PROJECT, agent, new_env, text};
+use crate::support::{CHECK, PROJECT, agent, new_env, run_json, text};
 
 /// Every setting of git that names a program, in the configuration file `config`.
 fn poison(config: &str, canary: &str) -> String {
@@ -195,4 +195,33 @@ fn bc_51_settings_and_hooks_of_the_users_repository() {
     // What is planted does work: an unwary git runs it.
     Repo::at(&env, &env.root().join("repo")).git_succeeds(["status"]);
     assert!(env.root().join("canary").exists());
+}
+
+/// A link in the place of the worktree leads into the user's checkout: nothing is done there, and
+/// the next attempt gets a directory again.
+#[test]
+fn bc_51_a_link_in_the_place_of_the_worktree() {
+    let env = new_env();
+    let repo = env.repo("repo", PROJECT);
+    fs_err::write(repo.path().join("mine"), "not committed\n").unwrap();
+    env.kickoff("The answer is wrong", &[CHECK]);
+    let (once, checkout) = (env.fresh("once"), repo.path().to_owned());
+    let work = format!(
+        "if [ ! -e '{once}' ]; then\n\
+         touch '{once}'; here=$(pwd); cd /; rm -rf \"$here\"; ln -s '{checkout}' \"$here\"; exit\n\
+         fi\n\
+         echo 42 > answer",
+        once = once.display(),
+        checkout = checkout.display(),
+    );
+    env.lanes(&[("default", Lane::Shell(&agent(&work)))]);
+    let before = checkout_state(&checkout);
+    let view = run_json(&env, &repo, "code-fix").expect(1).json();
+    let detail = text(&view, "detail");
+    assert!(detail.contains("replaced by something else"), "{detail}");
+    before.assert_same(&checkout_state(&checkout), "after the link");
+
+    let view = env.mini_ork(["recover", "--json"]).run().expect(0).json();
+    assert_eq!(repo.show(text(&view, "branch"), "answer"), "42\n");
+    before.assert_same(&checkout_state(&checkout), "after the recovery");
 }

@@ -179,10 +179,13 @@ impl Trees {
             if let Some(parent) = worktree.path.parent() {
                 make_directory(parent)?;
             }
-            if worktree.index_file.exists() {
+            let is_directory =
+                fs_err::symlink_metadata(&worktree.path).is_ok_and(|found| found.is_dir());
+            if is_directory && worktree.index_file.exists() {
                 return Ok(git.reset(&worktree, &tree)?);
             }
-            // A half tree that a killed control plane left has no index yet.
+            // A half tree that a killed control plane left has no index yet; and an agent may have
+            // removed its directory, or put a link in its place, which alone is removed here.
             sys::remove_tree(&worktree.path)?;
             let private = PrivateGit {
                 repository: &repository,

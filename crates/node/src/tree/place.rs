@@ -51,7 +51,21 @@ pub(super) struct PlaceLock {
 
 impl WorktreePlace {
     /// Waits until no other operation works on this place.
+    ///
+    /// Fails when the directory is none any more: whoever works in it may have put a link in its
+    /// place, and what is done to the place would then be done to the directory that it leads to.
     pub(super) fn lock(&self) -> io::Result<PlaceLock> {
+        match fs_err::symlink_metadata(&self.path) {
+            Ok(found) if !found.is_dir() => {
+                let message = format!(
+                    "{}: the worktree was replaced by something else",
+                    self.path.display()
+                );
+                return Err(io::Error::new(io::ErrorKind::NotADirectory, message));
+            }
+            // What is not there yet is made, or found missing, by what follows.
+            _ => {}
+        }
         let file = fs_err::OpenOptions::new()
             .create(true)
             .write(true)

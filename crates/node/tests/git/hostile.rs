@@ -128,6 +128,32 @@ fn bc_51_a_poisoned_git_directory_runs_nothing() {
     }
 }
 
+/// A link in the place of the worktree would lead every later step into the user's checkout.
+#[test]
+fn bc_51_a_worktree_that_became_a_link_is_not_followed() {
+    let world = World::with(gits().remove(0));
+    let run = world.run_on(&[("a.txt", "1\n")]);
+    let checkout = run.repository.toplevel.clone().unwrap();
+    write(&checkout.join("mine"), "not committed\n");
+    let tree = run.repository.head_tree.clone();
+    fs_err::rename(&run.place.path, world.path("elsewhere")).unwrap();
+    fs_err::os::unix::fs::symlink(&checkout, &run.place.path).unwrap();
+
+    let refused = [
+        run.control.snapshot(&run.place).map(drop),
+        run.control.reset(&run.place, &tree),
+        run.control.not_carried(&run.place, &tree).map(drop),
+    ];
+    for outcome in refused {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("replaced by something else"), "{error}");
+    }
+    assert_eq!(
+        fs_err::read(checkout.join("mine")).unwrap(),
+        b"not committed\n"
+    );
+}
+
 #[test]
 fn bc_51_pointers_to_elsewhere_are_not_followed() {
     for git in gits() {
