@@ -88,23 +88,19 @@ pub(super) fn gather(
     Ok(gathered)
 }
 
-/// Whether `path` is a regular file that is reached without a symbolic link below `directory` and
-/// has no second name: a link planted there would make the control plane read, or later overwrite,
-/// a file elsewhere.
+/// Whether `path` is a regular file that is reached without a symbolic link at or below `directory`
+/// and has no second name: a link planted there would make the control plane read, or later
+/// overwrite, a file elsewhere.
 fn is_plain_file(directory: &Path, path: &Path) -> io::Result<bool> {
     let Ok(relative) = path.strip_prefix(directory) else {
         return Ok(false);
     };
+    refuse_link(directory)?;
     let mut current = directory.to_owned();
     for part in relative {
         current.push(part);
         match fs_err::symlink_metadata(&current) {
-            Ok(found) if found.is_symlink() => {
-                return Err(io::Error::other(format!(
-                    "{}: an output must not lie behind a symbolic link",
-                    current.display()
-                )));
-            }
+            Ok(found) if found.is_symlink() => return Err(behind_link(&current)),
             Ok(found) if current == path => return Ok(found.is_file() && found.nlink() == 1),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -112,6 +108,21 @@ fn is_plain_file(directory: &Path, path: &Path) -> io::Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// The directory of outputs is the node's to write, so it may be a link by now.
+fn refuse_link(directory: &Path) -> io::Result<()> {
+    match fs_err::symlink_metadata(directory) {
+        Ok(found) if found.is_symlink() => Err(behind_link(directory)),
+        _ => Ok(()),
+    }
+}
+
+fn behind_link(path: &Path) -> io::Error {
+    io::Error::other(format!(
+        "{}: an output must not lie behind a symbolic link",
+        path.display()
+    ))
 }
 
 #[cfg(test)]
@@ -140,5 +151,10 @@ mod tests {
         assert!(is_plain_file(&out, &out.join("link")).is_err());
         assert!(is_plain_file(&out, &out.join("up/secret")).is_err());
         assert!(!is_plain_file(&out, &root.path().join("secret")).unwrap());
+
+        let replaced = root.path().join("replaced");
+        fs_err::os::unix::fs::symlink(root.path(), &replaced).unwrap();
+        assert!(is_plain_file(&replaced, &replaced.join("secret")).is_err());
+        assert!(is_plain_file(&replaced, &replaced.join("absent")).is_err());
     }
 }
