@@ -9,23 +9,31 @@
     reason = "a test whose world cannot be set up has failed, and says why"
 )]
 
+mod agents;
 mod canary;
 mod checkout;
 mod env;
 mod layout;
+mod model_server;
 mod mount;
 mod processes;
 mod program;
 mod repo;
+mod sdks;
 
+pub use agents::agent_cli;
 pub use canary::{assert_no_secret, places_with};
 pub use checkout::{CheckoutState, checkout_state, tree_state};
 pub use env::{FULL_VARIABLE, Lane, TestEnv, full, skip};
 pub use layout::{LaidOut, Layout};
+pub use model_server::{
+    Act, Dialect, Ending, ModelRequest, ModelServer, Received, Script, Stop, Tokens, Trouble, Turn,
+};
 pub use mount::SmallDisk;
 pub use processes::processes_with;
 pub use program::{Call, Output, Running};
 pub use repo::Repo;
+pub use sdks::{sdk_script, sdk_works};
 
 use std::time::{Duration, Instant};
 
