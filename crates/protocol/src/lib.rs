@@ -11,12 +11,14 @@
 mod bytes;
 mod ids;
 mod process;
+mod secret;
 
 pub use bytes::ByteString;
 pub use ids::{IdError, NodeId, NodeSegment, ProcessKey, RunId};
 pub use process::{
     Containment, ExitOutcome, ExitRecord, ProcessIdentity, ProcessRecord, ProcessSpec, StdinSource,
 };
+pub use secret::SecretBytes;
 
 /// The one version counter of everything in this crate.
-pub const GENERATION: u32 = 1;
+pub const GENERATION: u32 = 2;

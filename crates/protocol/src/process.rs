@@ -1,12 +1,14 @@
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use crate::ByteString;
+use crate::{ByteString, SecretBytes};
 
 /// Everything that a supervisor needs to run one program.
 ///
 /// It travels over a pipe and is never written to disk: the environment may hold what belongs in no
 /// file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessSpec {
     /// [`crate::GENERATION`] of the writer.
     pub generation: u32,
@@ -27,6 +29,27 @@ pub struct ProcessSpec {
     pub grace_ms: u64,
     /// Most bytes that stdout and stderr together may take on disk; the process is stopped beyond.
     pub output_limit: u64,
+    /// What the program must not leave in its logs, because it is in `env`. When there is none, the
+    /// program writes straight into its logs; else the supervisor passes its output on.
+    ///
+    /// An earlier supervisor does not know of these and would write them down: they came with
+    /// generation 2.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretBytes>,
+}
+
+/// The values of the environment are not shown.
+impl fmt::Debug for ProcessSpec {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&ByteString> = self.env.iter().map(|(name, _)| name).collect();
+        formatter
+            .debug_struct("ProcessSpec")
+            .field("argv", &self.argv)
+            .field("cwd", &self.cwd)
+            .field("env", &names)
+            .field("secrets", &self.secrets)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a program finds on its standard input. Never the terminal of whoever started mini-ork.
@@ -141,5 +164,24 @@ mod tests {
         let spec = r#"{"generation":1,"argv":["dHJ1ZQ=="],"cwd":"Lw==","env":[],"stdin":"null","marker":"m","timeout_ms":null,"grace_ms":2000,"output_limit":1}"#;
         let record: ProcessSpec = serde_json::from_str(spec).unwrap();
         assert_eq!(serde_json::to_string(&record).unwrap(), spec);
+    }
+
+    #[test]
+    fn generation_2_records_are_frozen() {
+        let spec = r#"{"generation":2,"argv":["dHJ1ZQ=="],"cwd":"Lw==","env":[],"stdin":"null","marker":"m","timeout_ms":null,"grace_ms":2000,"output_limit":1,"secrets":["U0VOVElORUw="]}"#;
+        let record: ProcessSpec = serde_json::from_str(spec).unwrap();
+        assert_eq!(record.secrets, [SecretBytes::from(b"SENTINEL".as_slice())]);
+        assert_eq!(serde_json::to_string(&record).unwrap(), spec);
+    }
+
+    #[test]
+    fn what_is_in_the_environment_is_not_shown() {
+        let spec = r#"{"generation":2,"argv":["dHJ1ZQ=="],"cwd":"Lw==","env":[["S0VZ","U0VOVElORUw="]],"stdin":"null","marker":"m","timeout_ms":null,"grace_ms":2000,"output_limit":1,"secrets":["U0VOVElORUw="]}"#;
+        let record: ProcessSpec = serde_json::from_str(spec).unwrap();
+        let shown = format!("{record:?} {record:#?}");
+        assert!(
+            shown.contains("KEY") && !shown.contains("SENTINEL"),
+            "{shown}"
+        );
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use mini_ork_protocol::{ExitRecord, ProcessIdentity, ProcessRecord, ProcessSpec};
 use rustix::event::PollFlags;
 use rustix::process::Signal;
+use zeroize::Zeroizing;
 
 use super::SuperviseError;
 use super::family::{Family, failed_to};
@@ -63,8 +64,9 @@ impl Supervisor {
         directory: &Path,
         spec: &ProcessSpec,
     ) -> Result<SupervisedProcess, SuperviseError> {
-        let json =
-            serde_json::to_vec(spec).map_err(|error| records_error(directory, error.into()))?;
+        let json = serde_json::to_vec(spec)
+            .map(Zeroizing::new)
+            .map_err(|error| records_error(directory, error.into()))?;
         let (supervisor, directory) = (self.clone(), directory.to_owned());
         blocking(move || supervisor.start_blocking(&directory, &json)).await
     }

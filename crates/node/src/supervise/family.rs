@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use mini_ork_protocol::ProcessIdentity;
 use rustix::process::Signal;
 
-use super::{RUN_MARKER_VARIABLE, SuperviseError};
+use super::{MARKER_SEPARATOR, RUN_MARKER_VARIABLE, SuperviseError};
 use crate::sys::cgroup::Cgroup;
 use crate::sys::process::{self, ProcessStatus};
 
@@ -115,15 +115,19 @@ impl Family {
             .marker
             .as_ref()
             .map(|marker| format!("{RUN_MARKER_VARIABLE}={marker}"));
+        let carries = |pid: i32, entry: &str| {
+            process::environment_has(pid, |text| {
+                text.strip_prefix(entry.as_bytes())
+                    .is_some_and(|rest| rest.is_empty() || rest[0] == MARKER_SEPARATOR as u8)
+            })
+        };
         let grouped: HashSet<i32> = self.cgroup.iter().flat_map(Cgroup::members).collect();
         let is_root = |status: &ProcessStatus| {
             let pid = status.identity.pid;
             Some(status.parent) == self.ancestor
                 || Some(status.identity) == self.program
                 || grouped.contains(&pid)
-                || marker
-                    .as_ref()
-                    .is_some_and(|entry| process::environment_has(pid, entry.as_bytes()))
+                || marker.as_ref().is_some_and(|entry| carries(pid, entry))
         };
         let own = rustix::process::getpid().as_raw_pid();
         Ok(with_descendants(&table, is_root)

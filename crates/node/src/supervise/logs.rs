@@ -80,13 +80,16 @@ pub fn last_line(path: &Path) -> io::Result<Option<String>> {
     let file = open_regular(path)?;
     let length = file.metadata()?.len();
     let start = length.saturating_sub(LAST_LINE_WINDOW);
-    let bytes = read_range(&file, start, LAST_LINE_WINDOW)?;
-    let text = plain_text(&String::from_utf8_lossy(&bytes));
-    Ok(text
-        .lines()
+    Ok(last_line_in(&read_range(&file, start, LAST_LINE_WINDOW)?))
+}
+
+/// The last line of `bytes` that shows something; see [`last_line`].
+pub fn last_line_in(bytes: &[u8]) -> Option<String> {
+    let text = plain_text(&String::from_utf8_lossy(bytes));
+    text.lines()
         .map(str::trim)
         .rfind(|line| !line.is_empty())
-        .map(str::to_owned))
+        .map(str::to_owned)
 }
 
 fn read_range(file: &fs_err::File, start: u64, length: u64) -> io::Result<Vec<u8>> {

@@ -243,14 +243,14 @@ mod tests {
                 "{damaged:?}"
             );
         }
-        fs_err::write(&path, r#"{"generation":2,"new":true}"#).unwrap();
+        fs_err::write(&path, r#"{"generation":3,"new":true}"#).unwrap();
         let error = read_exit(directory.path()).unwrap_err();
         assert!(
             matches!(
                 error,
                 SuperviseError::Generation {
-                    found: 2,
-                    known: 1,
+                    found: 3,
+                    known: 2,
                     ..
                 }
             ),

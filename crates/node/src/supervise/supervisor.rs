@@ -7,8 +7,10 @@ use std::time::Instant;
 use mini_ork_protocol::{
     Containment, ExitOutcome, ExitRecord, GENERATION, ProcessIdentity, ProcessRecord, ProcessSpec,
 };
+use zeroize::Zeroizing;
 
 use super::family::Family;
+use super::output::Output;
 use super::records::{self, Claim, ReservedExit};
 use super::watch::{Limits, Signals, Watch};
 use super::{STDERR_LOG, STDOUT_LOG, program};
@@ -90,7 +92,7 @@ fn become_supervisor() -> io::Result<Signals> {
 }
 
 fn read_spec() -> Result<ProcessSpec, Refusal> {
-    let mut json = Vec::new();
+    let mut json = Zeroizing::new(Vec::new());
     io::stdin()
         .lock()
         .read_to_end(&mut json)
@@ -147,7 +149,15 @@ fn start(
     let reserved = ReservedExit::new(directory).map_err(because("write its records"))?;
     let logs = [stdout, stderr];
     let started_at_ms = process::now_ms();
-    let spawned = program::spawn(spec, logs.each_ref(), cgroup.as_ref());
+    let (output, spawned) = if spec.secrets.is_empty() {
+        let spawned = program::spawn(spec, logs.each_ref(), cgroup.as_ref());
+        (Output::straight(logs), spawned)
+    } else {
+        let (output, pipes) = Output::redacted(logs, &spec.secrets)
+            .map_err(because("keep secrets out of the logs"))?;
+        let spawned = program::spawn(spec, pipes.each_ref(), cgroup.as_ref());
+        (output, spawned)
+    };
     let born = match spawned {
         Ok(born) => born,
         Err(message) => {
@@ -209,7 +219,7 @@ fn start(
                 started_at_ms,
                 limits,
                 family,
-                logs,
+                output,
                 reserved,
                 signals,
             }))

@@ -1,21 +1,21 @@
-use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use mini_ork_protocol::{ExitOutcome, ExitRecord, GENERATION, ProcessIdentity, ProcessSpec};
-use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, WaitStatus};
 
 use super::family::Family;
+use super::output::Output;
 use super::records::ReservedExit;
-use crate::sys::descriptors::wait_ready;
+use crate::sys::descriptors::wait_readable;
 use crate::sys::process;
 
-/// How often the size of the output is looked at. Nothing else wakes an idle supervisor.
+/// How often the size of the output is looked at, while none is passed on. Nothing else wakes an
+/// idle supervisor.
 const TICK: Duration = Duration::from_secs(1);
 
 /// A running program and all that its supervisor knows of it.
@@ -25,8 +25,7 @@ pub(super) struct Watch {
     pub(super) started_at_ms: u64,
     pub(super) limits: Limits,
     pub(super) family: Family,
-    /// The program's standard output and error.
-    pub(super) logs: [File; 2],
+    pub(super) output: Output,
     pub(super) reserved: ReservedExit,
     pub(super) signals: Signals,
 }
@@ -40,6 +39,9 @@ impl Watch {
         let (outcome, status) =
             ended.map_err(|error| format!("could not watch the program: {error}"))?;
         let stragglers = cleared?;
+        self.output
+            .finish()
+            .map_err(|error| format!("could not keep the output of the program: {error}"))?;
         let outcome = match (outcome, status) {
             (Some(outcome), _) => outcome,
             (None, Some(status)) => outcome_of(status),
@@ -99,7 +101,11 @@ impl Watch {
                 .map(|(_, until)| *until)
                 .or(self.limits.deadline);
             let left = next.map_or(TICK, |next| next.saturating_duration_since(now));
-            self.signals.wait(left.min(TICK))?;
+            self.signals.wait(self.output.sources(), left.min(TICK))?;
+            // A program whose output cannot be kept must not go on as if it were.
+            self.output.pass_on().map_err(|error| {
+                io::Error::new(error.kind(), format!("its output cannot be kept: {error}"))
+            })?;
         }
     }
 
@@ -124,11 +130,7 @@ impl Watch {
     }
 
     fn output_is_over(&self) -> io::Result<bool> {
-        let mut total = 0_u64;
-        for log in &self.logs {
-            total = total.saturating_add(log.metadata()?.len());
-        }
-        Ok(total > self.limits.output)
+        Ok(self.output.length()? > self.limits.output)
     }
 }
 
@@ -192,10 +194,15 @@ impl Signals {
         })
     }
 
-    /// Waits for any of the signals, at most `limit` long.
-    fn wait(&self, limit: Duration) -> io::Result<()> {
+    /// Waits for any of the signals, or for one of `others` to be readable, at most `limit` long.
+    fn wait<'a>(
+        &'a self,
+        others: impl Iterator<Item = BorrowedFd<'a>>,
+        limit: Duration,
+    ) -> io::Result<()> {
         let streams = [&self.child, &self.stop, &self.kill];
-        wait_ready(streams.map(|stream| (stream.as_fd(), PollFlags::IN)), limit).map(drop)
+        let awaited = streams.into_iter().map(|stream| stream.as_fd());
+        wait_readable(awaited.chain(others), limit)
     }
 }
 

@@ -44,9 +44,33 @@ pub(crate) fn wait_ready<const N: usize>(
     descriptors: [(BorrowedFd<'_>, PollFlags); N],
     limit: Duration,
 ) -> io::Result<[bool; N]> {
-    let deadline = Instant::now() + limit;
     let mut polled =
         descriptors.map(|(descriptor, flags)| PollFd::from_borrowed_fd(descriptor, flags));
+    Ok(match poll(&mut polled, limit)? {
+        Waited::Ready => polled.map(|descriptor| !descriptor.revents().is_empty()),
+        Waited::Enough => [false; N],
+    })
+}
+
+/// Waits until one of `descriptors` is readable or at its end, or `limit` has passed.
+pub(crate) fn wait_readable<'a>(
+    descriptors: impl Iterator<Item = BorrowedFd<'a>>,
+    limit: Duration,
+) -> io::Result<()> {
+    let mut polled: Vec<PollFd<'_>> = descriptors
+        .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+        .collect();
+    poll(&mut polled, limit).map(drop)
+}
+
+enum Waited {
+    Ready,
+    /// The time has passed.
+    Enough,
+}
+
+fn poll(polled: &mut [PollFd<'_>], limit: Duration) -> io::Result<Waited> {
+    let deadline = Instant::now() + limit;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         // Rounded up to whole milliseconds: rounded down, the last one would be spent spinning.
@@ -54,10 +78,11 @@ pub(crate) fn wait_ready<const N: usize>(
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(left.subsec_millis().saturating_add(1).min(999)) * 1_000_000,
         };
-        match rustix::event::poll(&mut polled, Some(&left)) {
-            Ok(_) => return Ok(polled.map(|descriptor| !descriptor.revents().is_empty())),
+        match rustix::event::poll(polled, Some(&left)) {
+            Ok(0) => return Ok(Waited::Enough),
+            Ok(_) => return Ok(Waited::Ready),
             Err(rustix::io::Errno::INTR) if Instant::now() < deadline => {}
-            Err(rustix::io::Errno::INTR) => return Ok([false; N]),
+            Err(rustix::io::Errno::INTR) => return Ok(Waited::Enough),
             Err(error) => return Err(error.into()),
         }
     }

@@ -106,15 +106,12 @@ pub(crate) fn wait_ended(process: ProcessIdentity, deadline: Instant) -> io::Res
     }
 }
 
-/// Whether the environment that this process was started with contains exactly `entry`.
+/// Whether the environment that this process was started with has an entry of this kind.
 ///
 /// Not so for a process whose memory this user may not read.
-pub(crate) fn environment_has(pid: i32, entry: &[u8]) -> bool {
-    fs_err::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
-        environment
-            .split(|byte| *byte == 0)
-            .any(|text| text == entry)
-    })
+pub(crate) fn environment_has(pid: i32, is_it: impl Fn(&[u8]) -> bool) -> bool {
+    fs_err::read(format!("/proc/{pid}/environ"))
+        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(is_it))
 }
 
 /// The whole milliseconds since the Unix epoch.

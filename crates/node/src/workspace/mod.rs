@@ -1,6 +1,7 @@
 //! Where the processes of a node run, whatever holds them there.
 
 mod catalog;
+mod files;
 mod local;
 
 use std::fmt;
@@ -8,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mini_ork_protocol::{ByteString, ExitRecord, ProcessRecord, StdinSource};
+use mini_ork_protocol::{ByteString, ExitRecord, ProcessRecord, SecretBytes, StdinSource};
 
 pub use catalog::{UnknownBackend, backend_names, open};
+pub use files::{Entry, EntryKind, FileError, InnerPath, InnerPathError, ListRequest, Listing};
 pub use local::LocalWorkspace;
 
 use crate::supervise::{Stop, SuperviseError};
@@ -48,13 +50,34 @@ pub trait Workspace: Send + Sync + fmt::Debug {
     /// starts one.
     async fn attach(&self, directory: &Path) -> Result<Attached, WorkspaceError>;
 
+    /// Reads the regular file at `path` below the directory `root`. More than `limit` bytes is an
+    /// error, and so is whatever is no regular file.
+    ///
+    /// For this and the other calls on files: `root` is an absolute path that the caller chose,
+    /// and what is below it is hostile. Links are followed as long as they stay inside; nothing
+    /// outside is read, written or listed, whatever is swapped for a link meanwhile, and nothing
+    /// waits for the other end of a FIFO.
+    async fn get(&self, root: &Path, path: &InnerPath, limit: u64) -> Result<Vec<u8>, FileError>;
+
+    /// Writes the file at `path`, with the directories above it. A reader sees the old content or
+    /// the new one. A file that is replaced hands on its permissions and not its other names.
+    async fn put(&self, root: &Path, path: &InnerPath, content: Vec<u8>) -> Result<(), FileError>;
+
+    /// Lists what is below the directory at `path`.
+    async fn list(
+        &self,
+        root: &Path,
+        path: &InnerPath,
+        request: ListRequest,
+    ) -> Result<Listing, FileError>;
+
     /// Frees what the workspace holds. May be called again at any time, also without
     /// [`Self::up`], and makes nothing. Processes are stopped through their handles before.
     async fn down(&self) -> Result<(), WorkspaceError>;
 }
 
 /// A program to run, and where its records go.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SpawnRequest {
     /// Absolute path of the record directory: it serves one process, and is made if it is not
     /// there. The logs in it are [`STDOUT_LOG`](crate::supervise::STDOUT_LOG) and
@@ -74,6 +97,25 @@ pub struct SpawnRequest {
     pub grace: Duration,
     /// Most bytes that standard output and error may take together.
     pub output_limit: u64,
+    /// Values in `env` that must not be in the logs, in no form that
+    /// [`Redactor`](crate::redact::Redactor) knows. Each is at least
+    /// [`SHORTEST`](crate::redact::SHORTEST) bytes long, else nothing is started.
+    pub secrets: Vec<SecretBytes>,
+}
+
+/// The values of the environment are not shown.
+impl fmt::Debug for SpawnRequest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&ByteString> = self.env.iter().map(|(name, _)| name).collect();
+        formatter
+            .debug_struct("SpawnRequest")
+            .field("directory", &self.directory)
+            .field("argv", &self.argv)
+            .field("cwd", &self.cwd)
+            .field("env", &names)
+            .field("secrets", &self.secrets)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A program in a workspace. Dropping it leaves the program alone.

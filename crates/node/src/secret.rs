@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 const LONGEST_NAME: usize = 128;
@@ -11,7 +11,8 @@ pub const LONGEST_SECRET: usize = 16 << 10;
 
 /// The name of a secret, which is that of its environment variable: letters `A-Z`, digits and `_`,
 /// not beginning with a digit, at most 128 bytes.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct SecretName(String);
 
 /// A text is not the name of a secret. The text is not in here: people paste values.
@@ -42,6 +43,14 @@ impl SecretName {
     }
 }
 
+impl TryFrom<String> for SecretName {
+    type Error = SecretNameError;
+
+    fn try_from(text: String) -> Result<Self, SecretNameError> {
+        Self::parse(&text)
+    }
+}
+
 impl fmt::Display for SecretName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
@@ -51,7 +60,9 @@ impl fmt::Display for SecretName {
 /// The value of a secret: text that is neither blank nor shorter or longer than the redactor takes,
 /// without a NUL, without line ends at its end.
 ///
-/// It cannot be printed or serialised, and its memory is overwritten when it is dropped.
+/// It cannot be printed or serialised, and its memory is overwritten when it is dropped, that of
+/// each copy too.
+#[derive(Clone)]
 pub struct Secret(Zeroizing<String>);
 
 /// Why a text is not a secret. The text is not in here.
@@ -63,7 +74,7 @@ pub enum SecretError {
     /// Fewer bytes than the redactor takes.
     #[error(
         "it has fewer than {} bytes, so it could not be kept out of output",
-        mini_ork_node::redact::SHORTEST
+        crate::redact::SHORTEST
     )]
     TooShort,
     /// More bytes than a key has.
@@ -91,7 +102,7 @@ impl Secret {
         if text.trim().is_empty() {
             return Err(SecretError::Blank);
         }
-        if text.len() < mini_ork_node::redact::SHORTEST {
+        if text.len() < crate::redact::SHORTEST {
             return Err(SecretError::TooShort);
         }
         if text.len() > LONGEST_SECRET {
