@@ -217,6 +217,7 @@ fn bc_25_a_program_that_kills_its_supervisor_is_lost_and_gone() {
     let escapes = [
         "sleep $0 &",
         "( ( setsid sleep $0 & ) & )",
+        "( ( MO_RUN_MARKER=$MO_RUN_MARKER/inner setsid sleep $0 & ) & )",
         "env -i sleep $0 &",
     ];
     for escape in escapes {

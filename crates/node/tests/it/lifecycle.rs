@@ -265,6 +265,7 @@ fn a_workspace_of_the_catalog_runs_and_finds_programs() {
         timeout: Some(Duration::MAX),
         grace: Duration::MAX,
         output_limit: u64::MAX,
+        secrets: Vec::new(),
     };
     block_on(async {
         workspace.up().await.unwrap();

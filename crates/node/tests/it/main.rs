@@ -4,6 +4,8 @@
 
 mod containment;
 mod delivery;
+mod gateway;
 mod lifecycle;
+mod redaction;
 mod support;
 mod watchers;

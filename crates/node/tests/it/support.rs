@@ -15,7 +15,7 @@ use mini_ork_protocol::{
 pub(crate) const NODE_PROGRAM: &str = env!("CARGO_BIN_EXE_mini-ork-node");
 pub(crate) const WATCHER_PROGRAM: &str = env!("CARGO_BIN_EXE_mini-ork-node-test-watcher");
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A private directory, a supervisor, and a word that is in the command line of every process of
 /// this test and of no other.
@@ -85,6 +85,7 @@ impl World {
             timeout_ms: None,
             grace_ms: 10_000,
             output_limit: 1 << 40,
+            secrets: Vec::new(),
         }
     }
 
