@@ -14,9 +14,25 @@ pub fn on_one_line(text: &str) -> String {
         .collect()
 }
 
+/// The longest beginning of `text` that has at most `most` bytes.
+pub fn beginning(text: &str, most: usize) -> &str {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_character_is_cut_in_two() {
+        for (most, expected) in [(0, ""), (1, "a"), (2, "a"), (3, "aä"), (9, "aä")] {
+            assert_eq!(beginning("aä", most), expected);
+        }
+    }
 
     #[test]
     fn nothing_is_left_that_a_terminal_obeys() {

@@ -1,9 +1,11 @@
 //! The part of mini-ork that runs where the work runs.
 
-use std::io::Write as _;
+use std::ffi::OsStr;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
+use mini_ork_node::agent::{AGENT_ARGUMENT, Surroundings, agent_main};
 use mini_ork_node::supervise::{SUPERVISE_ARGUMENT, supervise_main};
 
 fn main() -> ExitCode {
@@ -12,11 +14,44 @@ fn main() -> ExitCode {
         (Some(command), Some(directory), None) if command == SUPERVISE_ARGUMENT => {
             supervise_main(Path::new(&directory))
         }
+        (Some(command), Some(spec), None) if command == AGENT_ARGUMENT => agent(&spec),
         _ => {
-            let usage =
-                format!("usage: mini-ork-node {SUPERVISE_ARGUMENT} DIRECTORY < SPECIFICATION");
-            let _ = writeln!(std::io::stderr(), "{usage}");
+            let usage = format!(
+                "usage: mini-ork-node {SUPERVISE_ARGUMENT} DIRECTORY < SPECIFICATION\n       \
+                 mini-ork-node {AGENT_ARGUMENT} SPECIFICATION < PROMPT"
+            );
+            let _ = writeln!(io::stderr(), "{usage}");
             ExitCode::from(2)
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where this program reads its environment"
+)]
+fn agent(spec: &OsStr) -> ExitCode {
+    let found = std::env::current_exe().and_then(|program| Ok((program, std::env::current_dir()?)));
+    match found {
+        Ok((program, root)) => {
+            let surroundings = Surroundings {
+                program,
+                root,
+                environment: std::env::vars_os().collect(),
+            };
+            agent_main(
+                spec,
+                surroundings,
+                &mut io::stdin().lock(),
+                &mut io::stdout(),
+            )
+        }
+        Err(error) => {
+            let _ = writeln!(
+                io::stderr(),
+                "mini-ork-node: cannot find its place: {error}"
+            );
+            ExitCode::FAILURE
         }
     }
 }

@@ -44,6 +44,7 @@ fn spec(argv: &[&str]) -> ProcessSpec {
         timeout_ms: None,
         grace_ms: 1000,
         output_limit: 1 << 40,
+        secrets: Vec::new(),
     }
 }
 
