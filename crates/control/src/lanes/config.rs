@@ -1,112 +1,44 @@
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use mini_ork_protocol::ByteString;
-use serde::{Deserialize, Serialize};
-
-use crate::beneath::{Directory, Links};
-use crate::yaml::{Document, Map, Mistake, Mistakes, Value, suggest_or_list};
+use super::model::Lane;
+use super::provider::provider;
+use crate::config_file::{self, ConfigFileError};
+use crate::yaml::{Document, Mistake, Mistakes, Value, suggest_or_list};
 
 const PROVIDERS: &str = "config/providers.yaml";
 const AGENTS: &str = "config/agents.yaml";
-const LARGEST_FILE: u64 = 1024 * 1024;
 const LONGEST_NAME: usize = 64;
+/// Most lanes of a role. A longer list helps nobody and costs time where a vendor is down.
+const LONGEST_CHAIN: usize = 8;
+/// Where the lanes that nobody described come from.
+pub const BUILT_IN: &str = "built in";
+const BUILT_IN_LANES: &[u8] = include_bytes!("built_in.yaml");
 /// The role that takes every node for which no other lane is found.
 const DEFAULT_ROLE: &str = "default";
 
-/// Kinds of the format that this version has no agent for.
-const NOT_AVAILABLE: [&str; 12] = [
-    "anthropic-native",
-    "anthropic-compat",
-    "openai-compat",
-    "openai-chat",
-    "uhp",
-    "codex-native",
-    "opencode-native",
-    "claude-code",
-    "codex",
-    "opencode",
-    "anthropic",
-    "openai",
-];
-
 /// All lanes that there are, and the role that each plays.
 ///
-/// Read from the home directory of mini-ork and from the target repository. They are merged key by
-/// key and the repository's entry wins, so a small file never hides the rest of the other.
+/// Some lanes are built in; others are read from the home directory of mini-ork and from the target
+/// repository. They are merged key by key and the later entry wins, so a small file never hides the
+/// rest of another. No role is built in: nothing is spent on a lane that nobody asked for.
 #[derive(Debug, Clone, Default)]
 pub struct LaneConfig {
     providers: BTreeMap<String, Lane>,
-    roles: BTreeMap<String, String>,
+    /// The lanes of each role: the one that does the work, then those that stand in for it.
+    roles: BTreeMap<String, Vec<String>>,
     /// File of each lane.
     lane_files: BTreeMap<String, String>,
     /// File and line of each role.
     role_places: BTreeMap<String, (String, u32)>,
 }
 
-/// One lane: how to start its agent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lane {
-    /// Its name in `providers.yaml`.
-    pub name: String,
-    /// What runs.
-    pub agent: Agent,
-    /// Added to the environment of its process; holds no secrets.
-    pub extra_env: BTreeMap<String, String>,
-}
-
-/// What a lane runs. Its working directory is always the workspace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "kind")]
-pub enum Agent {
-    /// A program that reads the prompt on its standard input.
-    Executable {
-        /// Program and arguments; never empty. The program is an absolute path or a bare name that
-        /// is looked up on `PATH`.
-        argv: Vec<String>,
-    },
-    /// A script of steps that is replayed; see [`super::Script`].
-    Scripted {
-        /// Absolute when the home directory and the repository were given as absolute paths.
-        file: PathBuf,
-    },
-}
-
-/// The first argument by which the mini-ork program replays a scripted lane.
-pub const SCRIPTED_ARGUMENT: &str = "__scripted";
-
-impl Lane {
-    /// The command that runs its agent; `program` is the mini-ork program.
-    pub fn argv(&self, program: &Path) -> Vec<ByteString> {
-        match &self.agent {
-            Agent::Executable { argv } => argv
-                .iter()
-                .map(|argument| argument.as_str().into())
-                .collect(),
-            Agent::Scripted { file } => {
-                vec![
-                    program.into(),
-                    SCRIPTED_ARGUMENT.into(),
-                    file.as_path().into(),
-                ]
-            }
-        }
-    }
-}
-
 /// Why the lanes could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LaneError {
-    /// A file is there and could not be read.
-    #[error("cannot read `{}`", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    /// A file cannot be read.
+    #[error(transparent)]
+    Read(#[from] ConfigFileError),
     /// The files have mistakes.
     #[error(transparent)]
     Mistakes(#[from] Mistakes),
@@ -124,6 +56,20 @@ pub enum ResolveError {
         asked: String,
         /// A likely name, or all that there are.
         remedy: String,
+    },
+    /// A lane would stand in for itself.
+    #[error("the lane `{lane}` is there twice for `{asked}`")]
+    Twice {
+        /// The lane.
+        lane: String,
+        /// The node or role that it was given for.
+        asked: String,
+    },
+    /// More lanes were given than a node may have.
+    #[error("there are more than {LONGEST_CHAIN} lanes for `{asked}`")]
+    TooMany {
+        /// The node or role that they were given for.
+        asked: String,
     },
     /// Nothing says which lane plays the role.
     #[error("no lane plays the role `{role}` of the node `{node}` ({remedy})")]
@@ -143,55 +89,75 @@ impl LaneConfig {
     /// holds its `config` directory. Gives all mistakes of all files at once.
     pub fn load(home: &Path, repository: Option<&Path>) -> Result<Self, LaneError> {
         let mut loading = Loading::default();
-        let in_repository = repository.map(|path| (path, Path::new(".mini-ork")));
-        for (root, below) in [(home, Path::new(""))].into_iter().chain(in_repository) {
-            let base = root.join(below);
-            if let Some(bytes) = read(root, &below.join(PROVIDERS))? {
-                loading.providers(&base, &base.join(PROVIDERS).display().to_string(), &bytes);
-            }
-            if let Some(bytes) = read(root, &below.join(AGENTS))? {
-                loading.agents(&base.join(AGENTS).display().to_string(), &bytes);
-            }
+        loading.providers(Path::new(""), BUILT_IN, BUILT_IN_LANES);
+        for file in config_file::find(home, repository, PROVIDERS)? {
+            loading.providers(&file.base, &file.name, &file.bytes);
+        }
+        for file in config_file::find(home, repository, AGENTS)? {
+            loading.agents(&file.name, &file.bytes);
         }
         Ok(loading.finish()?)
     }
 
-    /// The lane of a node.
+    /// The lanes of a node: the one that does it, then those that stand in for it, in order.
     ///
     /// In this order: `overrides` of the node's name, `overrides` of its role, the role in
     /// `agents.yaml`, a lane with the very name of the role, the role `default` in `agents.yaml`.
-    /// An override names a lane or a role of `agents.yaml`.
+    /// An override names a lane, a role of `agents.yaml` for all of its lanes, or several of these
+    /// with commas between them. What is returned is never empty and names no lane twice.
     pub fn resolve(
         &self,
         node: &str,
         role: &str,
         overrides: &BTreeMap<String, String>,
-    ) -> Result<&Lane, ResolveError> {
+    ) -> Result<Vec<&Lane>, ResolveError> {
         for asked in [node, role] {
-            if let Some(lane) = overrides.get(asked) {
-                return self.named(lane).ok_or_else(|| ResolveError::Unknown {
-                    lane: lane.clone(),
-                    asked: asked.to_owned(),
-                    remedy: suggest_or_list(lane, self.names()),
-                });
+            if let Some(names) = overrides.get(asked) {
+                return self.chosen(asked, names);
             }
         }
-        let found = self
-            .named(role)
-            .or_else(|| self.named_by_role(DEFAULT_ROLE));
-        found.ok_or_else(|| ResolveError::NoLane {
-            node: node.to_owned(),
-            role: role.to_owned(),
-            remedy: if self.providers.is_empty() {
-                format!("describe a lane in `{PROVIDERS}`")
-            } else {
-                let names: Vec<String> = self.names().map(|name| format!("`{name}`")).collect();
-                format!(
+        let found = [self.named(role), self.played(DEFAULT_ROLE)];
+        let found = found.into_iter().find(|lanes| !lanes.is_empty());
+        found.ok_or_else(|| {
+            let names: Vec<String> = self.names().map(|name| format!("`{name}`")).collect();
+            ResolveError::NoLane {
+                node: node.to_owned(),
+                role: role.to_owned(),
+                remedy: format!(
                     "add `{role}: LANE` to `lanes` of `{AGENTS}`; lanes: {}",
                     names.join(", ")
-                )
-            },
+                ),
+            }
         })
+    }
+
+    fn chosen(&self, asked: &str, names: &str) -> Result<Vec<&Lane>, ResolveError> {
+        let mut chain: Vec<&Lane> = Vec::new();
+        for name in names.split(',').map(str::trim) {
+            let found = self.named(name);
+            if found.is_empty() {
+                return Err(ResolveError::Unknown {
+                    lane: name.to_owned(),
+                    asked: asked.to_owned(),
+                    remedy: suggest_or_list(name, self.names()),
+                });
+            }
+            for lane in found {
+                if chain.iter().any(|earlier| earlier.name == lane.name) {
+                    return Err(ResolveError::Twice {
+                        lane: lane.name.clone(),
+                        asked: asked.to_owned(),
+                    });
+                }
+                chain.push(lane);
+            }
+        }
+        if chain.len() > LONGEST_CHAIN {
+            return Err(ResolveError::TooMany {
+                asked: asked.to_owned(),
+            });
+        }
+        Ok(chain)
     }
 
     /// Every lane, by name.
@@ -199,19 +165,20 @@ impl LaneConfig {
         self.providers.values()
     }
 
-    /// Every role of `agents.yaml` with its lane, by name.
-    pub fn roles(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// Every role of `agents.yaml` with its lanes, by name: first the one that does the work, then
+    /// those that stand in for it.
+    pub fn roles(&self) -> impl Iterator<Item = (&str, &[String])> {
         self.roles
             .iter()
-            .map(|(role, lane)| (role.as_str(), lane.as_str()))
+            .map(|(role, lanes)| (role.as_str(), lanes.as_slice()))
     }
 
-    /// The file that describes the lane called `lane`.
+    /// The file that describes the lane called `lane`, or [`BUILT_IN`].
     pub fn lane_file(&self, lane: &str) -> Option<&str> {
         self.lane_files.get(lane).map(String::as_str)
     }
 
-    /// The file that says which lane plays `role`.
+    /// The file that says which lanes play `role`.
     pub fn role_file(&self, role: &str) -> Option<&str> {
         self.role_places.get(role).map(|(file, _)| file.as_str())
     }
@@ -220,13 +187,18 @@ impl LaneConfig {
         self.providers.keys().map(String::as_str)
     }
 
-    fn named(&self, name: &str) -> Option<&Lane> {
-        self.named_by_role(name)
-            .or_else(|| self.providers.get(name))
+    /// The lanes of the role called `name`, else the lane of that name, else nothing.
+    fn named(&self, name: &str) -> Vec<&Lane> {
+        let played = self.played(name);
+        if played.is_empty() {
+            return self.providers.get(name).into_iter().collect();
+        }
+        played
     }
 
-    fn named_by_role(&self, role: &str) -> Option<&Lane> {
-        self.providers.get(self.roles.get(role)?)
+    fn played(&self, role: &str) -> Vec<&Lane> {
+        let names = self.roles.get(role).into_iter().flatten();
+        names.filter_map(|name| self.providers.get(name)).collect()
     }
 }
 
@@ -278,9 +250,9 @@ impl Loading {
         if let Some(lanes) = root.required("lanes").and_then(|value| value.map()) {
             for (role, value) in lanes.entries() {
                 if check_name(role, &value)
-                    && let Some(lane) = lane_name(&value)
+                    && let Some(lanes) = chain(&value)
                 {
-                    self.config.roles.insert(role.to_owned(), lane);
+                    self.config.roles.insert(role.to_owned(), lanes);
                     self.config
                         .role_places
                         .insert(role.to_owned(), (file.to_owned(), value.line()));
@@ -298,7 +270,12 @@ impl Loading {
     }
 
     fn finish(mut self) -> Result<LaneConfig, Mistakes> {
-        for (role, lane) in &self.config.roles {
+        for (role, lane) in self
+            .config
+            .roles
+            .iter()
+            .flat_map(|(role, lanes)| lanes.iter().map(move |lane| (role, lane)))
+        {
             if !self.config.providers.contains_key(lane) && !self.broken.contains(lane) {
                 let (file, line) = self
                     .config
@@ -318,121 +295,29 @@ impl Loading {
     }
 }
 
-fn provider(name: &str, base: &Path, value: &Value<'_>) -> Option<Lane> {
-    let map = value.map()?;
-    let kind = map.required("kind")?;
-    let kind_name = kind.string()?;
-    if NOT_AVAILABLE.contains(&kind_name.as_str()) {
-        kind.mistake(
-            &format!("is `{kind_name}`, which is not available in this version"),
-            "use a lane of kind `executable` that starts the agent, or remove the lane",
+/// The lanes of a role: one name, or a list of them.
+fn chain(value: &Value<'_>) -> Option<Vec<String>> {
+    if !value.is_list() {
+        return Some(vec![lane_name(value)?]);
+    }
+    let items = value.list();
+    if items.is_empty() || items.len() > LONGEST_CHAIN {
+        value.mistake(
+            "is not a list of one to eight lanes",
+            "write `[LANE, LANE]`: the first does the work, the others stand in for it",
         );
         return None;
     }
-    let is_executable = kind.choice(&[("executable", true), ("scripted", false)], &[])?;
-    let agent = if is_executable {
-        executable(&map, base, value)
-    } else {
-        let file = map.required("file").and_then(|value| value.filled_string());
-        file.map(|file| Agent::Scripted {
-            file: base.join(file),
-        })
-    };
-    let extra_env = map
-        .optional("extra_env")
-        .map(|value| extra_env(&value))
-        .unwrap_or_default();
-    map.finish();
-    Some(Lane {
-        name: name.to_owned(),
-        agent: agent?,
-        extra_env,
-    })
-}
-
-fn executable(map: &Map<'_>, base: &Path, place: &Value<'_>) -> Option<Agent> {
-    let (command, script) = (map.optional("command"), map.optional("script"));
-    match (command, script) {
-        (Some(command), None) => {
-            let items = command.list();
-            let argv: Vec<String> = items.iter().filter_map(Value::text).collect();
-            let Some(program) = argv.first() else {
-                command.mistake("names no program", "write `[program, argument, …]`");
-                return None;
-            };
-            if program.is_empty() || (program.contains('/') && !program.starts_with('/')) {
-                // It would be looked up in the workspace, whose files an agent writes.
-                command.mistake(
-                    &format!("begins with the relative path `{program}`"),
-                    "write an absolute path or a name on `PATH`, or use `script`",
-                );
-                return None;
-            }
-            (argv.len() == items.len()).then_some(Agent::Executable { argv })
+    let mut chain: Vec<String> = Vec::new();
+    for item in items {
+        let name = lane_name(&item)?;
+        if chain.contains(&name) {
+            item.mistake("is there already", "remove it");
+            return None;
         }
-        (None, Some(script)) => {
-            let program = base.join(script.filled_string()?).display().to_string();
-            let arguments = ["--print", "--output-format", "text"].map(str::to_owned);
-            Some(Agent::Executable {
-                argv: [program].into_iter().chain(arguments).collect(),
-            })
-        }
-        (Some(_), Some(script)) => {
-            script.mistake("stands beside `command`", "keep one of them");
-            None
-        }
-        (None, None) => {
-            place.mistake(
-                "has neither `command` nor `script`",
-                "write `command: [program, …]`",
-            );
-            None
-        }
+        chain.push(name);
     }
-}
-
-fn extra_env(value: &Value<'_>) -> BTreeMap<String, String> {
-    let Some(map) = value.map() else {
-        return BTreeMap::new();
-    };
-    let mut env = BTreeMap::new();
-    for (name, value) in map.entries() {
-        let well_formed = !name.is_empty()
-            && !name.starts_with(|first: char| first.is_ascii_digit())
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        if !well_formed {
-            value.mistake(
-                "is not the name of a variable",
-                "use letters, digits and `_`",
-            );
-        } else if name.starts_with("MO_") || name.starts_with("MINI_ORK_") {
-            value.mistake(
-                "is a variable that mini-ork sets itself",
-                "use another name",
-            );
-        } else if is_secret(name) {
-            value.mistake(
-                "looks like a secret, and this file is no place for one",
-                "remove it and let the agent read the key from its own configuration",
-            );
-        } else if let Some(text) = value.text() {
-            env.insert(name.to_owned(), text);
-        }
-    }
-    env
-}
-
-fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    let ends = ["_KEY", "_TOKEN", "_SECRET"]
-        .iter()
-        .any(|end| name.ends_with(end));
-    ends || ["PASSWORD", "PASSWD", "APIKEY", "CREDENTIAL"]
-        .iter()
-        .any(|word| name.contains(word))
-        || ["KEY", "TOKEN", "SECRET"].contains(&name.as_str())
+    Some(chain)
 }
 
 fn check_name(name: &str, place: &Value<'_>) -> bool {
@@ -448,18 +333,4 @@ fn check_name(name: &str, place: &Value<'_>) -> bool {
         );
     }
     well_formed
-}
-
-/// The bytes of a file below a directory, none when it is not there.
-fn read(root: &Path, relative: &Path) -> Result<Option<Vec<u8>>, LaneError> {
-    let bytes = Directory::open(root)
-        .and_then(|directory| directory.read(relative, LARGEST_FILE, Links::Inside));
-    match bytes {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(LaneError::Read {
-            path: root.join(relative),
-            source,
-        }),
-    }
 }

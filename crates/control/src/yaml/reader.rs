@@ -320,6 +320,11 @@ impl<'d> Value<'d> {
         items.iter().enumerate().map(item).collect()
     }
 
+    /// Whether a list stands there.
+    pub fn is_list(&self) -> bool {
+        matches!(self.node.content, Content::List(_))
+    }
+
     /// A list of texts that are not blank.
     pub fn strings(&self) -> Vec<String> {
         self.list().iter().filter_map(Self::filled_string).collect()
