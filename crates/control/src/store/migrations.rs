@@ -15,6 +15,10 @@ const MIGRATIONS: &[(&str, &str)] = &[
         "20261129_spending",
         include_str!("migrations/20261129_spending.sql"),
     ),
+    (
+        "20261129_spending_by_call",
+        include_str!("migrations/20261129_spending_by_call.sql"),
+    ),
 ];
 
 /// Brings the database to the current format; a later format is refused.

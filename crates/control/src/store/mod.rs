@@ -5,6 +5,7 @@
 //! fight for the lock; between processes `BEGIN IMMEDIATE` with a long busy timeout queues. A status
 //! that cannot be written is an error to the caller, never a loss in silence.
 
+mod calls;
 mod connection;
 mod costs;
 mod migrations;
@@ -12,11 +13,13 @@ mod rows;
 mod writer;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use mini_ork_protocol::RunId;
 use rusqlite::Connection;
 
-pub use costs::{CostRow, NodeCost};
+pub use calls::{AttemptKey, EndedCall, NewCall, Spent};
+pub use costs::{CostRow, CostSum, LaneCost, NodeCost};
 pub use rows::{JournaledEvent, NewRun, RunRow, RunSummaryUpdate};
 use writer::Writer;
 
@@ -80,11 +83,11 @@ pub enum StoreError {
     },
 }
 
-/// The state database of one home.
-#[derive(Debug)]
+/// The state database of one home. Clones share one writer; it ends with the last of them.
+#[derive(Debug, Clone)]
 pub struct Store {
     path: PathBuf,
-    writer: Writer,
+    writer: Arc<Writer>,
 }
 
 /// A read-only view of the state database. Sees every change that was committed before the call.
@@ -100,7 +103,7 @@ impl Store {
         let path = database_path(home);
         let connection = connection::open_writer(&path)?;
         migrations::run(&connection, &path)?;
-        let writer = Writer::start(path.clone(), connection);
+        let writer = Arc::new(Writer::start(path.clone(), connection));
         Ok(Self { path, writer })
     }
 
@@ -134,6 +137,45 @@ impl Store {
                 }
                 rows::update_run(transaction, &run, &summary)
             })
+            .await
+    }
+
+    /// Writes down that `call` is about to be made, if `admit` lets it: that is told what budgets
+    /// count at this moment, and says how much to set aside. No call of any process of this home
+    /// comes in between. The number is that of the call, which is durable.
+    pub async fn begin_call<E: Send + 'static>(
+        &self,
+        call: NewCall,
+        admit: impl FnOnce(&Spent) -> Result<Option<f64>, E> + Send + 'static,
+    ) -> Result<Result<u64, E>, StoreError> {
+        self.writer
+            .call(move |transaction| {
+                let spent = calls::spent(transaction, &call)?;
+                match admit(&spent) {
+                    Ok(reserved_usd) => calls::begin(transaction, &call, reserved_usd).map(Ok),
+                    Err(refusal) => Ok(Err(refusal)),
+                }
+            })
+            .await
+    }
+
+    /// Writes down the end of a call, by its number; `settle` is told the model that it named.
+    /// Durable when it returns. Later ends of the same call are not heeded.
+    pub async fn end_call(
+        &self,
+        id: u64,
+        settle: impl FnOnce(&str) -> EndedCall + Send + 'static,
+    ) -> Result<(), StoreError> {
+        self.writer
+            .call(move |transaction| calls::end(transaction, id, settle))
+            .await
+    }
+
+    /// The calls of `attempt` so far.
+    pub async fn calls_of(&self, attempt: &AttemptKey) -> Result<CostSum, StoreError> {
+        let attempt = attempt.clone();
+        self.writer
+            .call(move |transaction| costs::sum_of_calls(transaction, &attempt))
             .await
     }
 
@@ -200,10 +242,27 @@ impl StoreReader {
             .collect()
     }
 
-    /// Known costs of all runs after `after_ms` (milliseconds since the Unix epoch), in US dollars.
-    /// For a reader of [`Store::reader`].
-    pub fn spent_after(&self, after_ms: u64) -> Result<f64, StoreError> {
-        costs::sum_after(&self.connection, after_ms).map_err(|source| self.database_error(source))
+    /// What counts against the daily budget when the day began after `after_ms` (milliseconds since
+    /// the Unix epoch), in US dollars: known costs of all runs, and what is set aside for calls
+    /// that may cost more. For a reader of [`Store::reader`].
+    pub fn counted_after(&self, after_ms: u64) -> Result<f64, StoreError> {
+        costs::counted_after(&self.connection, after_ms)
+            .map_err(|source| self.database_error(source))
+    }
+
+    /// What counts against the budget of `run`, in US dollars. For a reader of [`Store::reader`].
+    pub fn counted_of_run(&self, run: &RunId) -> Result<f64, StoreError> {
+        costs::counted_of_run(&self.connection, run).map_err(|source| self.database_error(source))
+    }
+
+    /// The calls of `attempt` so far. For a reader of [`Store::reader`].
+    pub fn calls_of(&self, attempt: &AttemptKey) -> Result<CostSum, StoreError> {
+        costs::sum_of_calls(&self.connection, attempt).map_err(|source| self.database_error(source))
+    }
+
+    /// What each node of a run cost, lane by lane.
+    pub fn costs_of_run(&self, run: &str) -> Result<Vec<LaneCost>, StoreError> {
+        costs::select_of_run(&self.connection, run).map_err(|source| self.database_error(source))
     }
 
     /// Every cost after `after_ms` (milliseconds since the Unix epoch), the latest first, also of
@@ -227,6 +286,34 @@ impl StoreReader {
             path: self.path.clone(),
             source,
         }
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// Lets the database grow no more, as on a full disk.
+    pub(crate) async fn fill_up(&self) -> Result<(), StoreError> {
+        self.writer
+            .call(|transaction| transaction.pragma_update(None, "max_page_count", 1))
+            .await
+    }
+
+    /// Adds calls of the last minutes to the run `abc`.
+    pub(crate) async fn add_calls(&self, count: u32) -> Result<(), StoreError> {
+        let now = crate::run::now_ms();
+        self.writer
+            .call(move |transaction| {
+                let mut insert = transaction.prepare(
+                    "INSERT INTO costs (run, recipe, node, round, attempt, lane, metered, at_ms,
+                                        complete, cost_usd)
+                     VALUES ('abc', 'r', 'worker', 1, 1, 'quick', 1, ?1, 1, 0.001)",
+                )?;
+                for number in 0..u64::from(count) {
+                    insert.execute([now - number])?;
+                }
+                Ok(())
+            })
+            .await
     }
 }
 

@@ -78,7 +78,7 @@ pub struct RunSummaryUpdate {
     pub cost_unknown: bool,
     /// Milliseconds since the Unix epoch, once it ended.
     pub ended_at_ms: Option<u64>,
-    /// What this very event adds to the costs of the home.
+    /// What this very event adds to the costs of the home, besides calls through gateways.
     pub cost: Option<NodeCost>,
 }
 

@@ -168,7 +168,7 @@ async fn costs_of_all_runs_are_added_up_and_outlive_them() {
     // Beside it, as another process has it.
     let other = Store::open(home.path()).unwrap();
     let reader = store.reader().unwrap();
-    assert_eq!(reader.spent_after(0).unwrap(), 0.0);
+    assert_eq!(reader.counted_after(0).unwrap(), 0.0);
     for (id, store) in [("one", &store), ("two", &other)] {
         store.add_run(new_run(id)).await.unwrap();
         let run = RunId::parse(id).unwrap();
@@ -179,9 +179,9 @@ async fn costs_of_all_runs_are_added_up_and_outlive_them() {
                 .unwrap();
         }
     }
-    assert_eq!(reader.spent_after(0).unwrap(), 1.5);
-    assert_eq!(reader.spent_after(10).unwrap(), 0.5);
-    assert_eq!(reader.spent_after(30).unwrap(), 0.0);
+    assert_eq!(reader.counted_after(0).unwrap(), 1.5);
+    assert_eq!(reader.counted_after(10).unwrap(), 0.5);
+    assert_eq!(reader.counted_after(30).unwrap(), 0.0);
     store
         .remove_run(&RunId::parse("one").unwrap())
         .await
@@ -189,7 +189,7 @@ async fn costs_of_all_runs_are_added_up_and_outlive_them() {
     let costs = reader.costs_after(10).unwrap();
     let found: Vec<_> = costs
         .iter()
-        .map(|cost| (cost.run.as_str(), cost.at_ms, cost.cost_usd))
+        .map(|cost| (cost.run.as_str(), cost.at_ms, cost.sum.cost_usd()))
         .collect();
     assert_eq!(
         found,
@@ -217,22 +217,109 @@ async fn a_cost_stands_or_falls_with_its_event() {
         .append(&run, 1, &warned("."), cost_of("a", Some(1.0)))
         .await;
     assert!(matches!(refused, Err(StoreError::Database { .. })));
-    assert_eq!(store.reader().unwrap().spent_after(0).unwrap(), 0.0);
+    assert_eq!(store.reader().unwrap().counted_after(0).unwrap(), 0.0);
 }
+
+/// What budgets count is asked for before each call, over all that was spent in a day.
+#[test]
+fn what_budgets_count_is_read_from_indices_alone() {
+    let home = tempfile::tempdir().unwrap();
+    drop(Store::open(home.path()).unwrap());
+    let connection = rusqlite::Connection::open(home.path().join("state.db")).unwrap();
+    let counted = costs::COUNTED;
+    for (query, index) in [
+        (
+            format!("SELECT {counted} FROM costs WHERE at_ms > 5"),
+            "costs_by_time",
+        ),
+        (
+            format!("SELECT {counted} FROM costs WHERE run = 'a'"),
+            "costs_by_attempt",
+        ),
+        (
+            format!(
+                "SELECT {counted} FROM costs
+                 WHERE run = 'a' AND node = 'b' AND round = 1 AND attempt = 1"
+            ),
+            "costs_by_attempt",
+        ),
+        (
+            "SELECT max(cost_usd) FROM costs WHERE run = 'a' AND node = 'b' AND metered".to_owned(),
+            "costs_by_attempt",
+        ),
+    ] {
+        let plan: String = connection
+            .query_row(&format!("EXPLAIN QUERY PLAN {query}"), [], |row| row.get(3))
+            .unwrap();
+        let expected = format!("SEARCH costs USING COVERING INDEX {index}");
+        assert!(plan.starts_with(&expected), "{query}: {plan}");
+    }
+}
+
+/// A database as an earlier mini-ork left it.
+fn earlier(home: &std::path::Path, migrations: &[&str]) -> rusqlite::Connection {
+    let connection = rusqlite::Connection::open(home.join("state.db")).unwrap();
+    for migration in migrations {
+        connection.execute_batch(migration).unwrap();
+    }
+    connection
+        .pragma_update(None, "user_version", migrations.len())
+        .unwrap();
+    connection
+}
+
+const RUNS: &str = include_str!("migrations/20261129_runs.sql");
+const SPENDING: &str = include_str!("migrations/20261129_spending.sql");
 
 #[test]
 fn a_database_from_before_there_were_costs_has_none_until_it_is_written_to() {
     let home = tempfile::tempdir().unwrap();
-    let connection = rusqlite::Connection::open(home.path().join("state.db")).unwrap();
-    connection
-        .execute_batch(include_str!("migrations/20261129_runs.sql"))
-        .unwrap();
-    connection.pragma_update(None, "user_version", 1).unwrap();
-    drop(connection);
+    drop(earlier(home.path(), &[RUNS]));
     let reader = StoreReader::open(home.path()).unwrap().unwrap();
     assert_eq!(reader.costs_after(0).unwrap(), []);
+    assert_eq!(reader.costs_of_run("one").unwrap(), []);
     let store = Store::open(home.path()).unwrap();
-    assert_eq!(store.reader().unwrap().spent_after(0).unwrap(), 0.0);
+    assert_eq!(store.reader().unwrap().counted_after(0).unwrap(), 0.0);
+}
+
+#[test]
+fn costs_by_attempt_become_costs_by_call_and_none_is_lost() {
+    let home = tempfile::tempdir().unwrap();
+    let connection = earlier(home.path(), &[RUNS, SPENDING]);
+    for (round, cost) in [(1, "0.5"), (2, "NULL"), (3, "0.25")] {
+        connection
+            .execute_batch(&format!(
+                "INSERT INTO costs VALUES ('one', 'code-fix', 'worker', {round}, 1, 'quick', 7, {cost})"
+            ))
+            .unwrap();
+    }
+    drop(connection);
+    let store = Store::open(home.path()).unwrap();
+    let reader = store.reader().unwrap();
+    assert_eq!(reader.counted_after(6).unwrap(), 0.75);
+    assert_eq!(reader.counted_after(7).unwrap(), 0.0);
+    let found = reader.costs_of_run("one").unwrap();
+    let sum = CostSum {
+        told: 3,
+        known_usd: 0.75,
+        unknown: 1,
+        ..CostSum::default()
+    };
+    assert_eq!(
+        found,
+        [LaneCost {
+            node: "worker".to_owned(),
+            lane: "quick".to_owned(),
+            sum
+        }]
+    );
+    let rows = reader.costs_after(0).unwrap();
+    let rounds: Vec<u32> = rows.iter().map(|row| row.round).collect();
+    assert_eq!(rounds, [3, 2, 1]);
+    assert!(
+        rows.iter()
+            .all(|row| row.at_ms == 7 && row.recipe == "code-fix")
+    );
 }
 
 #[tokio::test]

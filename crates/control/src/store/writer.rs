@@ -7,12 +7,7 @@ use tokio::sync::oneshot;
 
 use super::StoreError;
 
-type Work = Box<dyn FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send>;
-
-struct Job {
-    work: Work,
-    answer: oneshot::Sender<rusqlite::Result<()>>,
-}
+type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
 /// The thread that owns the writing connection. It ends, after the jobs already queued, when the
 /// handle is dropped.
@@ -28,9 +23,7 @@ impl Writer {
         let (sender, receiver) = mpsc::channel::<Job>();
         let thread = thread::spawn(move || {
             for job in receiver {
-                let outcome = transact(&mut connection, job.work);
-                // The caller may have gone; the change is committed all the same.
-                let _ = job.answer.send(outcome);
+                job(&mut connection);
             }
         });
         Self {
@@ -40,19 +33,20 @@ impl Writer {
         }
     }
 
-    /// Runs `work` in a transaction of its own and returns when it is committed.
-    pub(super) async fn call(
+    /// Runs `work` in a transaction of its own and returns when it is committed. Nothing that any
+    /// process writes comes between what `work` reads and what it writes.
+    pub(super) async fn call<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()> + Send + 'static,
-    ) -> Result<(), StoreError> {
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let gone = || StoreError::WriterGone {
             path: self.path.clone(),
         };
         let (answer, outcome) = oneshot::channel();
-        let job = Job {
-            work: Box::new(work),
-            answer,
-        };
+        let job: Job = Box::new(move |connection| {
+            // The caller may have gone; the change is committed all the same.
+            let _ = answer.send(transact(connection, work));
+        });
         self.jobs
             .as_ref()
             .ok_or_else(gone)?
@@ -79,8 +73,12 @@ impl Drop for Writer {
     }
 }
 
-fn transact(connection: &mut Connection, work: Work) -> rusqlite::Result<()> {
+fn transact<T>(
+    connection: &mut Connection,
+    work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    work(&transaction)?;
-    transaction.commit()
+    let outcome = work(&transaction)?;
+    transaction.commit()?;
+    Ok(outcome)
 }
