@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use zeroize::Zeroizing;
 
 use super::error::CommandFailure;
-use crate::secret::{LONGEST_SECRET, Secret};
+use mini_ork_node::secret::{LONGEST_SECRET, Secret};
 
 const PAUSE: Duration = Duration::from_millis(5);
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::error::VaultError;
-use crate::secret::Secret;
+use mini_ork_node::secret::Secret;
 
 /// Counts up when a key changes its meaning; a reader refuses a later one.
 const FORMAT: u32 = 1;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use mini_ork_node::redact::RegisterError;
 
 use super::import::ImportMistake;
-use crate::secret::{SecretError, SecretName};
+use super::keyring::{Keyring, KeyringFailure};
+use mini_ork_node::secret::{SecretError, SecretName};
 
 /// Why the vault as a whole cannot be used. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +47,21 @@ pub enum VaultError {
         path: PathBuf,
         /// Where its key should be.
         key: PathBuf,
+        /// Why the key did not come from the keyring either.
+        #[source]
+        keyring: KeyringFailure,
+    },
+    /// There is neither a vault nor a key.
+    #[error("there is no vault yet, so it has no key")]
+    NoVault,
+    /// The key could not be put into the keyring or taken out of it.
+    #[error("cannot {doing}")]
+    Keyring {
+        /// What was tried, as a verb with what belongs to it.
+        doing: &'static str,
+        /// Why it failed.
+        #[source]
+        source: KeyringFailure,
     },
     /// The key file holds no key.
     #[error("`{}` is not a key file: it does not hold exactly one age secret key", path.display())]
@@ -253,7 +269,17 @@ impl VaultError {
                 )
             }
             Self::Locked { .. } => "end that process, or try again later".to_owned(),
-            Self::NoKey { path, key } => format!(
+            Self::NoKey { keyring, .. }
+                if !matches!(
+                    keyring,
+                    KeyringFailure::NoSession | KeyringFailure::NoService | KeyringFailure::NoKey
+                ) =>
+            {
+                Keyring::remedy(keyring).to_owned()
+            }
+            Self::NoVault => "`mini-ork vault set NAME` makes both".to_owned(),
+            Self::Keyring { source, .. } => Keyring::remedy(source).to_owned(),
+            Self::NoKey { path, key, .. } => format!(
                 "put the key back to `{}`; without it the values are lost: remove `{}` and set them anew",
                 key.display(),
                 path.display()

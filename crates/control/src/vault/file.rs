@@ -5,7 +5,7 @@ use zeroize::Zeroizing;
 use super::entry::Entries;
 use super::error::VaultError;
 use super::guard::{Directory, Others};
-use super::key::{self, Key};
+use super::key::Key;
 
 const NAME: &str = "vault.age";
 /// More than all entries of the greatest length take.
@@ -21,7 +21,7 @@ pub(super) fn is_absent(home: &Path) -> Result<bool, VaultError> {
 }
 
 /// The entries; none where there is no vault.
-pub(super) fn read(home: &Path, key: Option<&Key>) -> Result<Entries, VaultError> {
+pub(super) fn read(home: &Path, key: &Key) -> Result<Entries, VaultError> {
     let Some(directory) = Directory::open(home)? else {
         return Ok(Entries::default());
     };
@@ -30,12 +30,6 @@ pub(super) fn read(home: &Path, key: Option<&Key>) -> Result<Entries, VaultError
         return Ok(Entries::default());
     };
     let path = path(home);
-    let Some(key) = key else {
-        return Err(VaultError::NoKey {
-            path,
-            key: key::path(home),
-        });
-    };
     let plain = age::decrypt(key.identity(), &encrypted)
         .map(Zeroizing::new)
         .map_err(|source| VaultError::Undecryptable {

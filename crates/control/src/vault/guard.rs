@@ -141,6 +141,13 @@ impl Directory {
         })
     }
 
+    /// Removes a file, also from what a power cut would bring back.
+    pub(super) fn remove(&self, name: &str) -> Result<(), VaultError> {
+        rustix::fs::unlinkat(&self.descriptor, name, AtFlags::empty())
+            .and_then(|()| rustix::fs::fsync(&self.descriptor))
+            .map_err(|errno| failed("remove", &self.path.join(name), errno.into()))
+    }
+
     /// Opens a file for its owner alone, and makes it where it is not there.
     pub(super) fn create(&self, name: &str, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

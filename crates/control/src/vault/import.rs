@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use zeroize::Zeroizing;
 
-use crate::secret::{Secret, SecretError, SecretName};
+use mini_ork_node::secret::{Secret, SecretError, SecretName};
 
 /// A line that cannot be taken. It never holds text of the line, which may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -61,8 +61,8 @@ pub enum LineProblem {
     Value(SecretError),
 }
 
-/// All assignments in the order of the file, or all mistakes.
-pub(super) fn parse(bytes: &[u8]) -> Result<Vec<(SecretName, Secret)>, Vec<ImportMistake>> {
+/// All assignments of a file in its order, or all mistakes. Nothing in it is carried out.
+pub fn parse_import(bytes: &[u8]) -> Result<Vec<(SecretName, Secret)>, Vec<ImportMistake>> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut found = Vec::new();
     let mut lines_of: BTreeMap<SecretName, usize> = BTreeMap::new();
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     fn values(text: &str) -> Vec<(String, String)> {
-        parse(text.as_bytes())
+        parse_import(text.as_bytes())
             .unwrap()
             .into_iter()
             .map(|(name, secret)| (name.as_str().to_owned(), secret.expose().to_owned()))
@@ -189,7 +189,7 @@ mod tests {
     }
 
     fn problem(line: &str) -> LineProblem {
-        let mistakes = parse(line.as_bytes()).unwrap_err();
+        let mistakes = parse_import(line.as_bytes()).unwrap_err();
         assert_eq!(mistakes.len(), 1, "{line}");
         mistakes[0].problem
     }
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn all_mistakes_are_told_with_their_lines_and_without_their_text() {
         let mistakes =
-            parse(b"A=good-one\nSENTINEL\nB=`SENTINEL`\n\xff\nA=SENTINEL\n").unwrap_err();
+            parse_import(b"A=good-one\nSENTINEL\nB=`SENTINEL`\n\xff\nA=SENTINEL\n").unwrap_err();
         let lines: Vec<usize> = mistakes.iter().map(|mistake| mistake.line).collect();
         assert_eq!(lines, [2, 3, 4, 5]);
         assert_eq!(mistakes[3].problem, LineProblem::Repeated(1));
@@ -274,7 +274,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-            if let Err(mistakes) = parse(&bytes) {
+            if let Err(mistakes) = parse_import(&bytes) {
                 prop_assert!(!mistakes.is_empty());
             }
         }
@@ -283,7 +283,7 @@ mod tests {
         fn lines_like_those_of_shells_are_read_or_refused(
             text in "((export )?[AB_]{1,2}=[\"'$`\\\\a-c();# ~\u{e9}]{0,12}\r?\n){0,6}",
         ) {
-            if let Ok(found) = parse(text.as_bytes()) {
+            if let Ok(found) = parse_import(text.as_bytes()) {
                 for (_, secret) in found {
                     prop_assert!(!secret.expose().trim().is_empty());
                 }

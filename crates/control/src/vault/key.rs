@@ -19,6 +19,27 @@ impl Key {
     pub(super) fn identity(&self) -> &Identity {
         &self.0
     }
+
+    /// Whether it is the same key.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.0.to_public() == other.0.to_public()
+    }
+
+    /// The one line that it is.
+    pub(super) fn text(&self) -> Zeroizing<String> {
+        Zeroizing::new(self.0.to_string().expose_secret().to_owned())
+    }
+
+    /// Reads what has this line, empty ones and comments.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut lines = std::str::from_utf8(bytes)
+            .ok()?
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let identity = lines.next()?.parse().ok()?;
+        lines.next().is_none().then_some(Self(identity))
+    }
 }
 
 pub(super) fn path(home: &Path) -> PathBuf {
@@ -34,31 +55,30 @@ pub(super) fn read(home: &Path) -> Result<Option<Key>, VaultError> {
     let Some(bytes) = directory.read(NAME, LONGEST, Others::Nothing)? else {
         return Ok(None);
     };
-    parse(&bytes)
+    Key::parse(&bytes)
         .map(Some)
         .ok_or_else(|| VaultError::BadKey { path: path(home) })
 }
 
 /// Makes a new key where there is none. The caller holds the lock and has looked.
 pub(super) fn make(home: &Path) -> Result<Key, VaultError> {
-    let identity = Identity::generate();
-    let secret = identity.to_string();
+    let key = Key(Identity::generate());
+    write(home, &key)?;
+    Ok(key)
+}
+
+/// Writes the key file. The caller holds the lock.
+pub(super) fn write(home: &Path, key: &Key) -> Result<(), VaultError> {
     let text = Zeroizing::new(format!(
         "# The key of vault.age. Without it the vault cannot be read; with it, anybody can.\n\
          # public key: {}\n{}\n",
-        identity.to_public(),
-        secret.expose_secret()
+        key.0.to_public(),
+        *key.text()
     ));
-    Directory::existing(&home.join(DIRECTORY))?.write(NAME, text.as_bytes())?;
-    Ok(Key(identity))
+    Directory::existing(&home.join(DIRECTORY))?.write(NAME, text.as_bytes())
 }
 
-fn parse(bytes: &[u8]) -> Option<Key> {
-    let mut lines = std::str::from_utf8(bytes)
-        .ok()?
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let identity = lines.next()?.parse().ok()?;
-    lines.next().is_none().then_some(Key(identity))
+/// Removes the key file. The caller holds the lock, and the key is somewhere else.
+pub(super) fn remove(home: &Path) -> Result<(), VaultError> {
+    Directory::existing(&home.join(DIRECTORY))?.remove(NAME)
 }

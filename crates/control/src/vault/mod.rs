@@ -1,7 +1,8 @@
 //! Where the keys of lanes come from: exported variables, and a file that is encrypted with age.
 //!
 //! `<home>/vault.age` holds the entries, `<home>/config/vault.key` the key to it, `vault.lock` keeps
-//! writers apart. Both files can be used with the age program.
+//! writers apart. Both files can be used with the age program. The key may be in the keyring of the
+//! user's session instead, which is only asked where a vault has no key file.
 
 mod command;
 mod entry;
@@ -10,7 +11,9 @@ mod file;
 mod guard;
 mod import;
 mod key;
+mod keyring;
 mod lock;
+mod place;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -21,11 +24,14 @@ use mini_ork_node::redact::Redactor;
 
 pub use entry::EntryKind;
 pub use error::{CommandFailure, Damage, ImportError, MissingSecret, VaultError, WhyMissing};
-pub use import::{ImportMistake, LineProblem};
+pub use import::{ImportMistake, LineProblem, parse_import};
+pub use keyring::{Keyring, KeyringFailure};
+pub use place::KeyPlace;
 
 use crate::run::now_ms;
-use crate::secret::{Secret, SecretName};
 use entry::{Entries, Entry, Source};
+use key::Key;
+use mini_ork_node::secret::{Secret, SecretName};
 
 /// A password manager that asks its owner takes seconds; one that takes longer waits for something
 /// that nobody sees.
@@ -40,6 +46,7 @@ const MOST_ENTRIES: usize = 500;
 #[derive(Debug)]
 pub struct Vault {
     home: PathBuf,
+    keyring: Keyring,
     redactor: Redactor,
     command_limit: Duration,
 }
@@ -74,11 +81,12 @@ pub struct Imported {
 }
 
 impl Vault {
-    /// The vault of `home`, which need not be there yet. Values that are resolved are made known to
-    /// `redactor`.
-    pub fn new(home: &Path, redactor: Redactor) -> Self {
+    /// The vault of `home`, which need not be there yet. Its key may be in `keyring`. Values that are
+    /// resolved are made known to `redactor`.
+    pub fn new(home: &Path, keyring: Keyring, redactor: Redactor) -> Self {
         Self {
             home: home.to_owned(),
+            keyring,
             redactor,
             command_limit: COMMAND_LIMIT,
         }
@@ -148,7 +156,7 @@ impl Vault {
         if let Some(value) = variable {
             match Secret::new(value.into_vec()) {
                 Ok(secret) => return self.known(secret).map_err(missing),
-                Err(crate::secret::SecretError::Blank) => {}
+                Err(mini_ork_node::secret::SecretError::Blank) => {}
                 Err(error) => return Err(missing(WhyMissing::BadVariable(error))),
             }
         }
@@ -170,7 +178,7 @@ impl Vault {
     /// Either every line can be taken, or nothing is and all mistakes are told.
     pub fn import(&self, path: &Path) -> Result<Imported, ImportError> {
         let bytes = guard::read_import(path)?;
-        let found = import::parse(&bytes).map_err(|mistakes| ImportError::Mistakes {
+        let found = import::parse_import(&bytes).map_err(|mistakes| ImportError::Mistakes {
             path: path.to_owned(),
             mistakes,
         })?;
@@ -200,8 +208,34 @@ impl Vault {
     }
 
     fn read(&self) -> Result<Entries, VaultError> {
-        let key = key::read(&self.home)?;
-        file::read(&self.home, key.as_ref())
+        match self.key()? {
+            Some(key) => file::read(&self.home, &key),
+            None => Ok(Entries::default()),
+        }
+    }
+
+    /// The key: that of the file, else, where there is a vault, that of the keyring. None where there
+    /// is no vault.
+    fn key(&self) -> Result<Option<Key>, VaultError> {
+        if let Some(key) = key::read(&self.home)? {
+            return Ok(Some(key));
+        }
+        if file::is_absent(&self.home)? {
+            return Ok(None);
+        }
+        let keyring = match self.keyring.read(&self.home) {
+            Ok(key) => return Ok(Some(key)),
+            Err(failure) => failure,
+        };
+        // Another process may have moved it meanwhile.
+        match key::read(&self.home)? {
+            Some(key) => Ok(Some(key)),
+            None => Err(VaultError::NoKey {
+                path: self.file(),
+                key: self.key_file(),
+                keyring,
+            }),
+        }
     }
 
     /// Reads, changes and writes the entries while no other process does.
@@ -211,18 +245,12 @@ impl Vault {
     ) -> Result<T, VaultError> {
         guard::make_directories(&self.home)?;
         let _lock = lock::take(&self.home)?;
-        let key = match key::read(&self.home)? {
+        let key = match self.key()? {
             Some(key) => key,
-            // A new key beside an old vault would lock its owner out for good.
-            None if file::is_absent(&self.home)? => key::make(&self.home)?,
-            None => {
-                return Err(VaultError::NoKey {
-                    path: self.file(),
-                    key: self.key_file(),
-                });
-            }
+            // Not beside an old vault: that would lock its owner out for good.
+            None => key::make(&self.home)?,
         };
-        let mut entries = file::read(&self.home, Some(&key))?;
+        let mut entries = file::read(&self.home, &key)?;
         let outcome = change(&mut entries)?;
         if entries.len() > MOST_ENTRIES {
             return Err(VaultError::Full { most: MOST_ENTRIES });

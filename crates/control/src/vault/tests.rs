@@ -22,7 +22,7 @@ impl World {
     }
 
     fn vault(&self) -> Vault {
-        Vault::new(&self.home(), Redactor::new())
+        Vault::new(&self.home(), Keyring::none(), Redactor::new())
     }
 
     /// A vault with the value of the sentinel under `KEY`.
@@ -143,7 +143,7 @@ fn bc_43_what_is_resolved_is_known_to_the_redactor() {
         .set(&name("ASKED"), shell("echo from-a-command"))
         .unwrap();
     let redactor = Redactor::new();
-    let vault = Vault::new(&world.home(), redactor.clone());
+    let vault = Vault::new(&world.home(), Keyring::none(), redactor.clone());
     let text = format!("{SENTINEL} from-a-command exported-value");
     assert_eq!(redactor.redact_text(&text), text);
     resolve(&vault, "KEY").unwrap();
