@@ -3,17 +3,21 @@
 //! Nothing here prints or reads the environment; settings come in as arguments.
 
 pub mod clean;
+mod config_file;
 pub mod kickoff;
 pub mod lanes;
+pub mod pricing;
 pub mod prompt;
 pub mod reason;
 pub mod recipe;
 pub mod report;
 pub mod run;
-pub mod secret;
+pub mod spending;
 pub mod store;
+pub mod trial;
 pub mod vault;
 pub mod verify;
 pub mod yaml;
 
-mod beneath;
+pub use config_file::ConfigFileError;
+use mini_ork_node::beneath;

@@ -7,6 +7,7 @@ use mini_ork_node::text::on_one_line;
 
 use crate::kickoff::Kickoff;
 use crate::run::{NodeView, RunView};
+use crate::spending::CostView;
 
 /// The report of a run that ended.
 pub fn render(view: &RunView, kickoff: &Kickoff) -> String {
@@ -53,6 +54,10 @@ fn heading(text: &mut String, view: &RunView) {
     let _ = writeln!(text, "- run `{}`, recipe `{}`", view.run, view.recipe);
     let _ = writeln!(text, "- repository `{}`", view.repository);
     let _ = writeln!(text, "- workspace {}", view.isolation);
+    if !view.keys_inside.is_empty() {
+        let lanes = view.keys_inside.join("`, `");
+        let _ = writeln!(text, "- the agents of `{lanes}` held their key themselves");
+    }
     if let Some(hint) = &view.hint {
         let _ = writeln!(text, "- next: {hint}");
     }
@@ -98,7 +103,7 @@ fn judged(text: &mut String, view: &RunView) {
             "| {} | {} | {} | {} | {} | {} | {} |",
             node.node,
             node.kind,
-            node.lane.as_deref().unwrap_or("–"),
+            lanes(node),
             node.state,
             node.round,
             node.duration_ms.map_or_else(|| "–".to_owned(), duration),
@@ -124,7 +129,36 @@ fn judged(text: &mut String, view: &RunView) {
 
 fn cost(text: &mut String, view: &RunView) {
     text.push_str("## Cost\n\n");
-    let _ = writeln!(text, "{}.\n", money(view.cost_usd, view.cost_unknown));
+    let Some(costs) = &view.costs else {
+        let _ = writeln!(text, "{}.\n", money(view.cost_usd, view.cost_unknown));
+        return;
+    };
+    text.push_str("| node | lane | calls | input | from cache | to cache | output | cost |\n");
+    text.push_str("|---|---|---|---|---|---|---|---|\n");
+    let mut row = |node: &str, lane: &str, cost: &CostView| {
+        let calls = match cost.calls {
+            0 => "–".to_owned(),
+            calls => calls.to_string(),
+        };
+        let tokens = cost.token_cells().join(" | ");
+        let _ = writeln!(
+            text,
+            "| {node} | {lane} | {calls} | {tokens} | {} |",
+            cost.money()
+        );
+    };
+    for part in &costs.lanes {
+        row(
+            &on_one_line(&part.node),
+            &on_one_line(&part.lane),
+            &part.cost,
+        );
+    }
+    row("**total**", "", &costs.total);
+    text.push('\n');
+    if costs.total.calls > 0 {
+        text.push_str("Input, cache and output are tokens, as far as vendors told them.\n\n");
+    }
 }
 
 fn left_out(text: &mut String, view: &RunView) {
@@ -136,9 +170,18 @@ fn left_out(text: &mut String, view: &RunView) {
     list_under(text, "## Warnings", &view.warnings);
 }
 
+/// The lane that did it, and those that could not.
+fn lanes(node: &NodeView) -> String {
+    let done_by = node.lane.as_deref().unwrap_or("–");
+    if node.instead_of.is_empty() {
+        return done_by.to_owned();
+    }
+    format!("{done_by} instead of {}", node.instead_of.join(", "))
+}
+
 fn node_cost(node: &NodeView) -> String {
     match (&node.lane, node.cost_usd) {
-        (_, Some(cost)) => format!("${cost:.2}"),
+        (_, Some(cost)) => money(Some(cost), node.cost_unknown),
         (Some(_), None) if node.state != "skipped" && node.duration_ms.is_some() => {
             "unknown".to_owned()
         }

@@ -58,6 +58,7 @@ fn the_example_lanes_and_script_load() {
         config
             .resolve("n", role, &BTreeMap::new())
             .unwrap()
+            .remove(0)
             .name
             .clone()
     };

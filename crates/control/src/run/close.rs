@@ -17,6 +17,7 @@ use super::state::RunState;
 use super::trees::{Trees, blocking, commit_on, kept_reference};
 use super::{RunError, RunView};
 use crate::report;
+use crate::store::LaneCost;
 
 /// Puts the result of every writer that differs from the base under a ref in the user's
 /// repository. Repeating it gives the same refs.
@@ -183,9 +184,10 @@ async fn keep_tree(
 pub(crate) async fn write_report(
     context: &Arc<RunContext>,
     state: &RunState,
+    costs: &[LaneCost],
 ) -> Result<(), RunError> {
     let not_carried = not_carried(context, state).await;
-    let view = RunView::of(state, context, not_carried);
+    let view = RunView::of(state, context, not_carried, costs);
     write_json(&context.directory.verdict(), &view).map_err(RunError::Io)?;
     let text = report::render(&view, &context.kickoff);
     write_atomically(&context.directory.report(), text.as_bytes()).map_err(RunError::Io)
@@ -200,6 +202,22 @@ pub(crate) fn remove_worktrees(directory: &RunDirectory) -> io::Result<()> {
         directory.control_git(),
     ] {
         mini_ork_node::sys::remove_tree(&path)?;
+    }
+    Ok(())
+}
+
+/// Removes what agents keep for a later round, where there will be none, or where the agent held
+/// its key and may have written it down.
+pub(crate) fn remove_agent_homes(context: &RunContext, published: bool) -> io::Result<()> {
+    if published {
+        return mini_ork_node::sys::remove_tree(&context.directory.agents());
+    }
+    let inside = context.plan.keys_inside();
+    for planned in &context.plan.nodes {
+        for lane in planned.lanes().filter(|lane| inside.contains(&lane.name)) {
+            let home = context.directory.agent_home(&planned.node.id, &lane.name);
+            mini_ork_node::sys::remove_tree(&home)?;
+        }
     }
     Ok(())
 }

@@ -11,17 +11,19 @@ use mini_ork_node::sys;
 use mini_ork_node::workspace::{
     Attached, SpawnRequest, Workspace, WorkspaceError, WorkspaceProcess,
 };
-use mini_ork_protocol::{ByteString, ExitOutcome, ExitRecord, StdinSource};
+use mini_ork_protocol::{ByteString, ExitOutcome, ExitRecord, SecretBytes, StdinSource};
 use tokio::sync::{Mutex, watch};
 
 use super::directory::{RunDirectory, make_directory};
 use super::event::{Failure, Remedy};
 use super::failure::ground_failure;
 use super::fault::FaultPoint;
+use super::models::Models;
 use super::plan::Plan;
 use super::trees::Trees;
 use crate::kickoff::Kickoff;
 use crate::reason::Reason;
+use crate::store::Store;
 
 /// How long a program may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
@@ -41,6 +43,8 @@ pub(crate) struct RunContext {
     pub(crate) workspace: Arc<dyn Workspace>,
     pub(crate) kickoff: Kickoff,
     pub(crate) execution: Execution,
+    pub(crate) models: Models,
+    pub(crate) store: Store,
     pub(crate) stop: watch::Receiver<StopLevel>,
     pub(crate) started_at_ms: u64,
     /// Most US dollars that all runs of the home together may spend in a day.
@@ -83,6 +87,8 @@ pub(crate) struct ProcessRequest {
     pub(crate) environment: Vec<(OsString, OsString)>,
     pub(crate) stdin: StdinSource,
     pub(crate) timeout: Duration,
+    /// Values that the program knows and that must not be in its output.
+    pub(crate) secrets: Vec<SecretBytes>,
 }
 
 impl RunContext {
@@ -137,6 +143,7 @@ impl RunContext {
             timeout: Some(request.timeout),
             grace: GRACE,
             output_limit: OUTPUT_LIMIT,
+            secrets: request.secrets.clone(),
         };
         match self.workspace.spawn(spawn).await {
             Ok(process) => Ok(Attached::Running(process)),
@@ -221,6 +228,25 @@ impl RunContext {
             detail,
             remedy: if starved { Remedy::None } else { remedy },
         })
+    }
+
+    /// Variables by which a program that heeds the user's proxy still finds what listens on this
+    /// machine.
+    pub(crate) fn past_proxies(&self) -> Vec<(OsString, OsString)> {
+        const HERE: &str = "127.0.0.1,localhost";
+        ["NO_PROXY", "no_proxy"]
+            .into_iter()
+            .map(|name| {
+                let environment = self.execution.environment.iter();
+                let own = environment.rev().find(|(known, _)| known == name);
+                let mut value = OsString::from(HERE);
+                if let Some((_, own)) = own.filter(|(_, own)| !own.is_empty()) {
+                    value.push(",");
+                    value.push(own);
+                }
+                (OsString::from(name), value)
+            })
+            .collect()
     }
 
     fn disk_is_full(&self) -> bool {

@@ -10,6 +10,9 @@ use crate::recipe::{ArtifactContract, Edge, EdgeKind, ExpectedArtifact, Node};
 use crate::run::event::{NodeOutcome, NodeStart};
 use crate::run::{Limits, PLAN_FORMAT, Plan, PlannedNode};
 
+#[path = "decide_lane_tests.rs"]
+mod lanes;
+
 fn id(name: &str) -> NodeId {
     NodeId::parse(name).unwrap()
 }
@@ -20,6 +23,7 @@ fn tree(number: u8) -> TreeId {
 
 fn node(name: &str, kind: NodeKind) -> PlannedNode {
     PlannedNode {
+        fallbacks: Vec::new(),
         node: Node {
             id: id(name),
             kind,
@@ -139,11 +143,15 @@ impl Driver {
                     Decision::Journal(event) => self.journal(event),
                     Decision::Start(node) => {
                         let progress = self.state.node(&node).unwrap();
+                        let planned = self.state.plan().node(&node).unwrap();
                         let start = NodeStart {
                             node: node.clone(),
                             round: progress.round,
                             attempt: progress.attempt,
-                            lane: None,
+                            lane: planned
+                                .lanes()
+                                .nth(progress.lane)
+                                .map(|lane| lane.name.clone()),
                             input: Some(tree(1)),
                             start: Some(tree(1)),
                             place: None,

@@ -133,6 +133,25 @@ impl RunDirectory {
             .join(NodeSegment::from(node).as_str())
     }
 
+    /// Where an attempt's program finds the gateway to its model. Not below the node's directory,
+    /// which a program may see.
+    pub(crate) fn gateway(&self, node: &NodeId, round: u32, attempt: u32) -> PathBuf {
+        let segment = NodeSegment::from(node);
+        let name = format!("{}.{round}.{attempt}.json", segment.as_str());
+        self.root.join("gateways").join(name)
+    }
+
+    /// The home of a node's agent, kept over rounds so that it can remember.
+    pub(crate) fn agent_home(&self, node: &NodeId, lane: &str) -> PathBuf {
+        let segment = NodeSegment::from(node);
+        self.agents().join(segment.as_str()).join(lane)
+    }
+
+    /// The homes of all agents.
+    pub(crate) fn agents(&self) -> PathBuf {
+        self.root.join("agents")
+    }
+
     /// Test runs on the base, shared by all rounds.
     pub fn baseline(&self, digest: &str) -> PathBuf {
         self.root.join("baseline").join(digest)

@@ -19,7 +19,7 @@ use super::nodes::{Ancestor, Job, Message, Reporter, execute};
 use super::state::{Phase, RunState};
 use super::{RunError, clock};
 use crate::reason::{Reason, Status};
-use crate::store::{RunSummaryUpdate, Store, StoreReader};
+use crate::store::{AttemptKey, RunSummaryUpdate, Store, StoreReader};
 
 /// The time that the daily budget counts, up to now: a rolling day, so that no moment of the clock
 /// lets twice the budget be spent around it.
@@ -171,6 +171,7 @@ impl<'a> Engine<'a> {
                 outcome,
             } => {
                 self.in_flight.remove(&node);
+                let outcome = self.with_costs(&node, round, attempt, outcome)?;
                 self.write_result(&node, round, attempt, &outcome);
                 self.journal(RunEvent::NodeEnded {
                     node,
@@ -210,6 +211,7 @@ impl<'a> Engine<'a> {
             detail: "the executor broke off; this is a defect of mini-ork".to_owned(),
             remedy: Remedy::None,
         });
+        let outcome = self.with_costs(&node, round, attempt, outcome)?;
         self.journal(RunEvent::NodeEnded {
             node,
             round,
@@ -217,6 +219,30 @@ impl<'a> Engine<'a> {
             outcome,
         })
         .await
+    }
+
+    /// Adds up what the attempt cost. The database and not the executor knows its calls: an earlier
+    /// control plane may have made some of them.
+    fn with_costs(
+        &self,
+        node: &NodeId,
+        round: u32,
+        attempt: u32,
+        mut outcome: NodeOutcome,
+    ) -> Result<NodeOutcome, RunError> {
+        let key = AttemptKey {
+            run: self.context.plan.run.clone(),
+            node: node.clone(),
+            round,
+            attempt,
+        };
+        let calls = self.costs.calls_of(&key).map_err(RunError::Store)?;
+        outcome.metered |= !calls.is_empty();
+        if outcome.metered {
+            outcome.cost_usd = calls.cost_usd();
+            outcome.cost_unknown = calls.is_partly_unknown();
+        }
+        Ok(outcome)
     }
 
     async fn note(&mut self, texts: Vec<String>) -> Result<(), RunError> {
@@ -239,9 +265,12 @@ impl<'a> Engine<'a> {
         let Some(mut job) = self.job(node, resume) else {
             return Ok(());
         };
-        if job.planned.lane.is_some() {
+        if job.lane.is_some() {
             let after = clock::now_ms().saturating_sub(DAY_MS);
-            job.spent_today_usd = self.costs.spent_after(after).map_err(RunError::Store)?;
+            job.spent_today_usd = self.costs.counted_after(after).map_err(RunError::Store)?;
+            let run = &self.context.plan.run;
+            let counted = self.costs.counted_of_run(run).map_err(RunError::Store)?;
+            job.spent_usd = job.spent_usd.max(counted);
         }
         let key = (node.clone(), job.round, job.attempt);
         self.in_flight.insert(node.clone());
@@ -275,7 +304,14 @@ impl<'a> Engine<'a> {
                 }
             })
             .collect();
+        let lane = planned.lanes().nth(progress.lane).cloned();
+        let session = progress.session.as_ref().and_then(|(name, session)| {
+            let same = lane.as_ref().is_some_and(|lane| &lane.name == name);
+            same.then(|| session.clone())
+        });
         Some(Job {
+            lane,
+            session,
             round: progress.round,
             attempt: progress.attempt,
             evidence: progress.evidence.clone(),
@@ -326,9 +362,13 @@ impl<'a> Engine<'a> {
             .down()
             .await
             .map_err(RunError::Workspace)?;
+        close::remove_agent_homes(&self.context, closing.status == Status::Published)
+            .map_err(RunError::Io)?;
         let mut closed = self.state.clone();
         closed.apply(&RunEvent::Closed(closing.clone()));
-        close::write_report(&self.context, &closed).await?;
+        let run = self.context.plan.run.as_str();
+        let costs = self.costs.costs_of_run(run).map_err(RunError::Store)?;
+        close::write_report(&self.context, &closed, &costs).await?;
         self.context.fault.hit("report-written");
         self.journal(RunEvent::Closed(closing.clone())).await?;
         self.context.fault.hit("closed");

@@ -107,8 +107,19 @@ pub struct NodeOutcome {
     pub output: Option<TreeId>,
     /// Files that differ between its input and its output.
     pub changed_files: u64,
-    /// What it cost, when that is known.
+    /// What it cost in US dollars, as far as that is known; absent when nothing of it is.
     pub cost_usd: Option<f64>,
+    /// The agent's own name for what it remembers, by which a later round of the same lane can go
+    /// on with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Whether part of its cost is not known.
+    #[serde(default)]
+    pub cost_unknown: bool,
+    /// Whether a gateway metered it: each of its calls is in the database by itself, and the
+    /// dispatcher has added them up above. Else the cost is the lane's own word.
+    #[serde(default)]
+    pub metered: bool,
     /// Wall-clock time.
     pub duration_ms: u64,
     /// It had nothing to do.
@@ -133,6 +144,8 @@ pub struct Failure {
 pub enum Remedy {
     /// The same node may be tried again, within its `retries`.
     Attempt,
+    /// The next lane of the node may do it; after the last one it is as [`Remedy::Attempt`].
+    Lane,
     /// The findings may go back along a `retries` edge, within its `max_rounds`.
     Round,
     /// Neither helps.

@@ -18,6 +18,7 @@ mod fold;
 mod inspect;
 mod kill;
 mod look;
+mod models;
 mod nodes;
 mod open;
 mod outputs;
@@ -50,6 +51,7 @@ pub use fold::{Conflict, Folded, fold};
 pub use inspect::{InspectError, Inspection, NodeWork, Work, WorkPlace};
 pub use kill::{KillOutcome, kill};
 pub use look::shows_its_tests;
+pub use models::{Exported, MissingKeys, ModelSources};
 pub use open::{PlanError, RunRequest, StartError, make_plan, require_room, start};
 pub use outputs::{ProcessOutput, last_words, process_outputs};
 pub use plan::{Limits, PLAN_FORMAT, Plan, PlannedNode};
@@ -87,6 +89,9 @@ pub enum RunError {
     /// The repository that it works for is gone or has changed its form.
     #[error("the run's repository cannot be used")]
     Repository(#[source] DiscoverError),
+    /// Keys of its lanes are missing.
+    #[error(transparent)]
+    Keys(MissingKeys),
     /// There is too little room to begin.
     #[error("{} has {free_mib} MiB free, a run needs at least {needed_mib} MiB", path.display())]
     DiskLow {
@@ -122,6 +127,9 @@ pub enum RunError {
 impl RunError {
     /// The reason that scripts match on.
     pub fn reason(&self) -> Reason {
+        if matches!(self, Self::Keys(_)) {
+            return Reason::SecretMissing;
+        }
         let full = matches!(self, Self::DiskLow { .. }) || failure::is_disk_full(self);
         if full {
             Reason::DiskFull

@@ -19,6 +19,7 @@ use super::event::{Base, Closing, RunEvent};
 use super::failure::WorkError;
 use super::fault::FaultPoint;
 use super::look::opening_notes;
+use super::models::{MissingKeys, ModelSources, Models};
 use super::plan::{Limits, PLAN_FORMAT, Plan, PlannedNode};
 use super::record::{RECORD_FORMAT, RunRecord, SettingRecord, path_forms};
 use super::state::RunState;
@@ -58,7 +59,7 @@ pub struct RunRequest {
     pub answers: BTreeMap<String, String>,
     /// The lanes there are.
     pub lanes: LaneConfig,
-    /// `--lane` choices: role or node name → lane.
+    /// `--lane` choices: role or node name → lane, or several with commas between them.
     pub lane_overrides: BTreeMap<String, String>,
     /// Bounds.
     pub limits: Limits,
@@ -86,18 +87,19 @@ pub fn make_plan(request: &RunRequest, run: RunId) -> Result<Plan, PlanError> {
         let Some(node) = recipe.nodes.iter().find(|node| &node.id == id) else {
             continue;
         };
-        let lane = if node.kind.uses_lane() {
+        let lanes = if node.kind.uses_lane() {
             let lanes = &request.lanes;
-            let lane = lanes
+            lanes
                 .resolve(node.id.as_str(), node.role(), &request.lane_overrides)
-                .map_err(PlanError::Lane)?;
-            Some(lane.clone())
+                .map_err(PlanError::Lane)?
         } else {
-            None
+            Vec::new()
         };
+        let mut lanes = lanes.into_iter().cloned();
         nodes.push(PlannedNode {
             node: node.clone(),
-            lane,
+            lane: lanes.next(),
+            fallbacks: lanes.collect(),
         });
     }
     Ok(Plan {
@@ -121,6 +123,7 @@ pub fn make_plan(request: &RunRequest, run: RunId) -> Result<Plan, PlanError> {
 /// is on record and can be recovered.
 pub async fn start(
     request: RunRequest,
+    sources: ModelSources,
     store: &Store,
     observer: &mut dyn RunObserver,
     asked: watch::Receiver<StopLevel>,
@@ -134,8 +137,15 @@ pub async fn start(
             return Err(StartError::Plan(error));
         }
     };
+    let models = match Models::resolve(sources, &plan).await {
+        Ok(models) => models,
+        Err(missing) => {
+            let _ = fs_err::remove_dir(directory.root());
+            return Err(StartError::Keys(missing));
+        }
+    };
     let run = plan.run.clone();
-    drive_new(request, plan, directory, store, observer, asked)
+    drive_new(request, models, plan, directory, store, observer, asked)
         .await
         .map_err(|error| StartError::Broken { run, error })
 }
@@ -146,6 +156,9 @@ pub enum StartError {
     /// There is no plan; nothing was made.
     #[error(transparent)]
     Plan(PlanError),
+    /// Keys are missing; nothing was made.
+    #[error(transparent)]
+    Keys(MissingKeys),
     /// The run could not be given a directory; nothing was made.
     #[error(transparent)]
     Run(RunError),
@@ -173,6 +186,7 @@ pub enum PlanError {
 
 async fn drive_new(
     request: RunRequest,
+    models: Models,
     plan: Arc<Plan>,
     directory: RunDirectory,
     store: &Store,
@@ -221,6 +235,7 @@ async fn drive_new(
         workspace: request.workspace,
         kickoff: request.kickoff,
         execution: request.execution,
+        models,
         excludes: request.excludes,
         daily_budget_usd: request.daily_budget_usd,
         fault: request.fault,
@@ -241,6 +256,7 @@ pub(super) struct Pieces {
     pub(super) workspace: Arc<dyn Workspace>,
     pub(super) kickoff: Kickoff,
     pub(super) execution: Execution,
+    pub(super) models: Models,
     pub(super) excludes: Vec<u8>,
     pub(super) daily_budget_usd: f64,
     pub(super) fault: FaultPoint,
@@ -294,6 +310,8 @@ pub(super) async fn drive(
         workspace: pieces.workspace,
         kickoff: pieces.kickoff,
         execution: pieces.execution,
+        models: pieces.models,
+        store: store.clone(),
         stop,
         started_at_ms: pieces.record.started_at_ms,
         daily_budget_usd: pieces.daily_budget_usd,

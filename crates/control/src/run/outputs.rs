@@ -2,12 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use mini_ork_node::supervise::{STDERR_LOG, STDOUT_LOG, last_line};
+use mini_ork_node::supervise::{STDERR_LOG, STDOUT_LOG, last_line, last_line_in, log_edges};
 use mini_ork_protocol::{ExitRecord, NodeId, ProcessRecord};
 
 use super::directory::{RunDirectory, read_json};
 use super::event::RunEvent;
+use super::plan::Plan;
+use crate::lanes::{Driver, TranscriptParser};
 use crate::store::JournaledEvent;
+
+/// How much of the end of a transcript is read for the last thing in it.
+const LAST_ENTRY_WINDOW: usize = 64 << 10;
 
 /// A program that a run started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +32,9 @@ pub struct ProcessOutput {
     pub started_at_ms: u64,
     /// Whether its output is complete.
     pub ended: bool,
+    /// What its standard output is a transcript of; none for every program but an agent that asks
+    /// a model.
+    pub driver: Option<Driver>,
 }
 
 /// Every program that the run in `directory` has started, in the order in which they started.
@@ -36,6 +44,8 @@ pub struct ProcessOutput {
 pub fn process_outputs(directory: &RunDirectory, events: &[JournaledEvent]) -> Vec<ProcessOutput> {
     let mut found = Vec::new();
     let mut attempts: Vec<Attempt> = Vec::new();
+    // Without a plan that can be read there is only output.
+    let plan: Option<Plan> = read_json(&directory.plan()).ok();
     for journaled in events {
         let RunEvent::NodeStarted(start) = &journaled.event else {
             continue;
@@ -48,7 +58,10 @@ pub fn process_outputs(directory: &RunDirectory, events: &[JournaledEvent]) -> V
             attempt: start.attempt,
             started_at_ms: journaled.at_ms,
             ended_at_ms: ended_at(events, &start.node, start.round, start.attempt),
-            verifies: processes.iter().any(|process| !process.ends_with("lane")),
+            verifies: processes.iter().any(|process| !is_lane(process)),
+            driver: plan
+                .as_ref()
+                .and_then(|plan| plan.driver(&start.node, start.lane.as_deref())),
         };
         // A recovered run starts one attempt twice on record.
         let again = attempts.iter().any(|known| known.is_same(&attempt));
@@ -81,7 +94,10 @@ pub fn process_outputs(directory: &RunDirectory, events: &[JournaledEvent]) -> V
 
 /// The last line that the programs of the attempt in `directory` wrote, as text that is fit for a
 /// terminal: of the program that started last, from the log that was written last.
-pub fn last_words(directory: &Path) -> Option<String> {
+///
+/// Of an agent of `driver`, whose output is for machines, it is the last thing that the agent did or
+/// said. None when that is too far from the end of what it printed.
+pub fn last_words(directory: &Path, driver: Option<Driver>) -> Option<String> {
     let modified = |path: &Path| {
         fs_err::metadata(path)
             .and_then(|found| found.modified())
@@ -90,12 +106,32 @@ pub fn last_words(directory: &Path) -> Option<String> {
     let process = process_directories_below(directory)
         .into_iter()
         .max_by_key(|process| modified(&process.join("supervisor.json")))?;
+    if let Some(driver) = driver.filter(|_| is_lane(&process)) {
+        return last_entry(&process.join(STDOUT_LOG), driver)
+            .or_else(|| last_line(&process.join(STDERR_LOG)).ok().flatten());
+    }
     let mut logs = [STDERR_LOG, STDOUT_LOG].map(|log| process.join(log));
     // Stable: of two that are equally old, standard output wins.
     logs.sort_by_key(|log| modified(log));
     logs.iter()
         .rev()
         .find_map(|log| last_line(log).ok().flatten())
+}
+
+/// The last thing that an agent did or said, as one line.
+fn last_entry(log: &Path, driver: Driver) -> Option<String> {
+    let end = log_edges(log, 0, LAST_ENTRY_WINDOW).ok()?.tail;
+    // A line that has no end yet is being written; one that has no beginning is not read.
+    let entries = TranscriptParser::new(driver).push(&end);
+    entries
+        .iter()
+        .rev()
+        .find_map(|entry| last_line_in(entry.text.as_bytes()))
+}
+
+/// Whether `process` is the program of the lane itself.
+fn is_lane(process: &Path) -> bool {
+    process.ends_with("lane")
 }
 
 struct Attempt {
@@ -105,6 +141,7 @@ struct Attempt {
     started_at_ms: u64,
     ended_at_ms: Option<u64>,
     verifies: bool,
+    driver: Option<Driver>,
 }
 
 impl Attempt {
@@ -125,6 +162,7 @@ impl Attempt {
             process: format!("{prefix}{name}"),
             started_at_ms: started_at(&directory),
             ended: directory.join("exit.json").is_file(),
+            driver: self.driver.filter(|_| is_lane(&directory)),
             directory,
         }
     }
@@ -191,6 +229,9 @@ mod tests {
             output: None,
             changed_files: 0,
             cost_usd: None,
+            session: None,
+            cost_unknown: false,
+            metered: false,
             duration_ms: 0,
             skipped: false,
         };
@@ -280,7 +321,7 @@ mod tests {
     #[test]
     fn the_last_words_are_those_of_the_program_that_started_last() {
         let attempt = tempfile::tempdir().unwrap();
-        assert_eq!(last_words(attempt.path()), None);
+        assert_eq!(last_words(attempt.path(), None), None);
         let age = |path: &Path, seconds: u64| {
             let time = std::time::SystemTime::now() - std::time::Duration::from_secs(seconds);
             let file = fs_err::OpenOptions::new().append(true).open(path).unwrap();
@@ -295,10 +336,34 @@ mod tests {
             age(&directory.join(STDOUT_LOG), 20);
             age(&directory.join(STDERR_LOG), 10);
         }
-        let said = || last_words(attempt.path());
+        let said = || last_words(attempt.path(), None);
         assert_eq!(said().as_deref(), Some("verify-1 err"));
         age(&attempt.path().join("verify-1").join(STDERR_LOG), 30);
         assert_eq!(said().as_deref(), Some("verify-1 out"));
+    }
+
+    #[test]
+    fn the_last_words_of_an_agent_are_what_it_did_last() {
+        let attempt = tempfile::tempdir().unwrap();
+        let directory = attempt.path().join("lane");
+        process(&directory, 1, false);
+        let log = directory.join(STDOUT_LOG);
+        let said = || last_words(attempt.path(), Some(Driver::BuiltIn));
+        assert_eq!(said(), None);
+        fs_err::write(directory.join(STDERR_LOG), "a warning\n").unwrap();
+        assert_eq!(said().as_deref(), Some("a warning"));
+
+        let text = r#"{"type":"text","text":"One\n\u001b[31mTwo\n"}"#;
+        let edit = r#"{"type":"tool","name":"edit","input":"src/page.rs"}"#;
+        fs_err::write(&log, format!("{text}\n")).unwrap();
+        assert_eq!(said().as_deref(), Some("Two"));
+        // What is being written does not count yet, and far back nothing is looked at.
+        let padding = format!("{text}\n").repeat(LAST_ENTRY_WINDOW / 20);
+        fs_err::write(&log, format!("{padding}{edit}\n{{\"type\":\"te")).unwrap();
+        assert_eq!(said().as_deref(), Some("edits src/page.rs"));
+        let flood = "x".repeat(LAST_ENTRY_WINDOW);
+        fs_err::write(&log, format!("{edit}\n{flood}\n")).unwrap();
+        assert_eq!(said().as_deref(), Some("a warning"));
     }
 
     #[test]

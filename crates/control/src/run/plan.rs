@@ -1,13 +1,15 @@
 //! What a run will do, fixed before it does anything.
 
+use std::collections::BTreeSet;
+
 use mini_ork_protocol::{NodeId, RunId};
 use serde::{Deserialize, Serialize};
 
-use crate::lanes::Lane;
+use crate::lanes::{Driver, Inject, Lane};
 use crate::recipe::{ArtifactContract, Edge, EdgeKind, Graph, GraphError, Node, NodeKind};
 
 /// Version of `plan.json`; a reader refuses a later one.
-pub const PLAN_FORMAT: u32 = 1;
+pub const PLAN_FORMAT: u32 = 2;
 
 /// A recipe on a kickoff: the graph with lanes, gates and limits. Kept as `plan.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,6 +45,17 @@ pub struct PlannedNode {
     pub node: Node,
     /// The lane that does it; absent for nodes that need none.
     pub lane: Option<Lane>,
+    /// Lanes that take its place, one after the other, when it cannot do the node for a reason that
+    /// another can cure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallbacks: Vec<Lane>,
+}
+
+impl PlannedNode {
+    /// Every lane that may do it, in the order in which they are asked.
+    pub fn lanes(&self) -> impl Iterator<Item = &Lane> {
+        self.lane.iter().chain(&self.fallbacks)
+    }
 }
 
 /// Bounds of a run.
@@ -64,9 +77,27 @@ impl Plan {
         self.nodes.iter().any(|planned| planned.node.kind.writes())
     }
 
+    /// The lanes whose agents hold their key themselves, each once, by name.
+    pub fn keys_inside(&self) -> Vec<String> {
+        let lanes = self.nodes.iter().flat_map(PlannedNode::lanes);
+        let inside = lanes.filter(|lane| {
+            lane.model()
+                .is_some_and(|agent| agent.inject == Inject::Env)
+        });
+        let names: BTreeSet<&str> = inside.map(|lane| lane.name.as_str()).collect();
+        names.into_iter().map(ToOwned::to_owned).collect()
+    }
+
     /// The node called `id`.
     pub fn node(&self, id: &NodeId) -> Option<&PlannedNode> {
         self.nodes.iter().find(|planned| &planned.node.id == id)
+    }
+
+    /// What `node` prints when its lane `lane` does it; none for a lane that asks no model.
+    pub fn driver(&self, node: &NodeId, lane: Option<&str>) -> Option<Driver> {
+        let mut lanes = self.node(node)?.lanes();
+        let lane = lanes.find(|candidate| Some(candidate.name.as_str()) == lane)?;
+        Some(lane.model()?.driver)
     }
 
     /// The nodes and parent edges as a graph.

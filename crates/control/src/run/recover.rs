@@ -14,6 +14,7 @@ use super::directory::{RunDirectory, RunLock, read_json};
 use super::engine::RunObserver;
 use super::event::RunEvent;
 use super::fault::FaultPoint;
+use super::models::{ModelSources, Models};
 use super::open::{Pieces, block, drive, lost};
 use super::plan::{PLAN_FORMAT, Plan};
 use super::record::{RECORD_FORMAT, RunRecord};
@@ -35,6 +36,8 @@ pub struct Recovery {
     pub workspace: Arc<dyn Workspace>,
     /// How programs run.
     pub execution: Execution,
+    /// Where keys and prices come from.
+    pub models: ModelSources,
     /// As in a new run.
     pub excludes: Vec<u8>,
     /// A new budget for the whole run, when the user gives one.
@@ -80,6 +83,9 @@ pub async fn recover(
     if recovery.budget_usd.is_some() {
         plan.limits.budget_usd = recovery.budget_usd;
     }
+    let models = Models::resolve(recovery.models, &plan)
+        .await
+        .map_err(RunError::Keys)?;
     let repository = Repository::discover(&recovery.git, &record.repository_path())
         .map_err(RunError::Repository)?;
     let answers: BTreeMap<String, String> =
@@ -106,6 +112,7 @@ pub async fn recover(
         workspace: recovery.workspace,
         kickoff,
         execution: recovery.execution,
+        models,
         excludes: recovery.excludes,
         daily_budget_usd: recovery.daily_budget_usd,
         fault: recovery.fault,

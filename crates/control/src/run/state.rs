@@ -34,6 +34,10 @@ pub struct NodeProgress {
     pub round: u32,
     /// Its attempt in the round, from 1; the next one while it waits.
     pub attempt: u32,
+    /// Which of its lanes does it, from 0.
+    pub lane: usize,
+    /// How many attempts of the round that lane has begun, the next one included while it waits.
+    pub tries: u32,
     /// Its last start.
     pub start: Option<NodeStart>,
     /// Its last end.
@@ -42,6 +46,8 @@ pub struct NodeProgress {
     pub evidence: Option<String>,
     /// Its last result of an earlier round, on which a new round builds.
     pub previous: Option<Contribution>,
+    /// The lane that did an earlier round, with what it calls its memory of it.
+    pub session: Option<(String, String)>,
 }
 
 /// What a writer did: the change from one tree to another.
@@ -254,8 +260,8 @@ impl RunState {
         self.stop.as_ref()
     }
 
-    /// What `event`, which comes next, adds to the costs: something only for the end of a node
-    /// whose lane was asked.
+    /// What `event`, which comes next, adds to the costs besides calls through gateways: something
+    /// only for the end of a node whose lane was asked and is not metered.
     pub(super) fn cost_of(&self, event: &RunEvent) -> Option<NodeCost> {
         let RunEvent::NodeEnded {
             node,
@@ -269,15 +275,11 @@ impl RunState {
         let planned = self.plan.node(node)?;
         let progress = self.nodes.get(node)?;
         let asked = lane_was_asked(planned, progress, *round, *attempt, outcome);
-        (asked || outcome.cost_usd.is_some()).then(|| NodeCost {
+        (!outcome.metered && (asked || outcome.cost_usd.is_some())).then(|| NodeCost {
             node: node.clone(),
             round: *round,
             attempt: *attempt,
-            lane: planned
-                .lane
-                .as_ref()
-                .map(|lane| lane.name.clone())
-                .unwrap_or_default(),
+            lane: progress.lane_name(planned).unwrap_or_default().to_owned(),
             cost_usd: outcome.cost_usd,
         })
     }
@@ -296,14 +298,25 @@ impl RunState {
         progress.outcome = Some(outcome.clone());
         progress.phase = match &outcome.failure {
             None => Phase::Done,
-            // An eval informs and never decides.
-            Some(_) if planned.node.kind == NodeKind::Eval => Phase::Done,
             Some(failure)
-                if failure.remedy == Remedy::Attempt
-                    && attempt <= planned.node.retries
+                if failure.remedy == Remedy::Lane
+                    && progress.lane < planned.fallbacks.len()
                     && !stopped =>
             {
                 progress.attempt = attempt + 1;
+                progress.lane += 1;
+                progress.tries = 1;
+                Phase::Waiting
+            }
+            // An eval informs and never decides.
+            Some(_) if planned.node.kind == NodeKind::Eval => Phase::Done,
+            Some(failure)
+                if matches!(failure.remedy, Remedy::Attempt | Remedy::Lane)
+                    && progress.tries <= planned.node.retries
+                    && !stopped =>
+            {
+                progress.attempt = attempt + 1;
+                progress.tries += 1;
                 if failure.reason == Reason::ArtifactContract {
                     progress.evidence = Some(failure.detail.clone());
                 }
@@ -311,11 +324,9 @@ impl RunState {
             }
             Some(_) => Phase::Failed,
         };
-        match outcome.cost_usd {
-            Some(cost) => self.spent_usd += cost,
-            None if asked => self.cost_unknown = true,
-            None => {}
-        }
+        self.spent_usd += outcome.cost_usd.unwrap_or_default();
+        let silent = asked && !outcome.metered && outcome.cost_usd.is_none();
+        self.cost_unknown |= outcome.cost_unknown || silent;
     }
 
     fn restart_from(&mut self, target: &NodeId, evidence: Option<&String>) {
@@ -334,9 +345,12 @@ impl RunState {
             if contribution.is_some() {
                 progress.previous = contribution;
             }
+            progress.remember();
             progress.phase = Phase::Waiting;
             progress.round += 1;
             progress.attempt = 1;
+            progress.lane = 0;
+            progress.tries = 1;
             progress.outcome = None;
             progress.start = None;
         }
@@ -393,10 +407,31 @@ impl NodeProgress {
             phase: Phase::Waiting,
             round: 1,
             attempt: 1,
+            lane: 0,
+            tries: 1,
             start: None,
             outcome: None,
             evidence: None,
             previous: None,
+            session: None,
+        }
+    }
+
+    /// The lane of its last attempt; before the first, the one that will be asked.
+    pub fn lane_name<'a>(&'a self, planned: &'a PlannedNode) -> Option<&'a str> {
+        let started = self.start.as_ref().and_then(|start| start.lane.as_deref());
+        started.or_else(|| Some(planned.lanes().nth(self.lane)?.name.as_str()))
+    }
+
+    /// Keeps the session of the round that is over.
+    fn remember(&mut self) {
+        let lane = self.start.as_ref().and_then(|start| start.lane.clone());
+        let session = self
+            .outcome
+            .as_ref()
+            .and_then(|outcome| outcome.session.clone());
+        if let Some(session) = lane.zip(session) {
+            self.session = Some(session);
         }
     }
 }

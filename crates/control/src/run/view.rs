@@ -15,9 +15,11 @@ use super::plan::{PLAN_FORMAT, Plan};
 use super::record::RunRecord;
 use super::state::{Phase, RunState};
 use super::trees::repository_root;
+use crate::lanes::Driver;
 use crate::reason::{Reason, Status};
 use crate::recipe::NodeKind;
-use crate::store::{RunRow, StoreError, StoreReader};
+use crate::spending::RunCosts;
+use crate::store::{LaneCost, RunRow, StoreError, StoreReader};
 
 /// Version of the JSON object; it grows by new keys, and counts up when one changes its meaning.
 const VIEW_FORMAT: u32 = 1;
@@ -49,6 +51,9 @@ pub struct RunView {
     pub backend: String,
     /// The boundary that holds, in one sentence.
     pub isolation: String,
+    /// Lanes whose agents hold their key themselves (`inject: env`). Of all others it stays outside.
+    #[serde(default)]
+    pub keys_inside: Vec<String>,
     /// The branch with the work.
     pub branch: Option<String>,
     /// Where the work started.
@@ -63,8 +68,12 @@ pub struct RunView {
     pub nodes: Vec<NodeView>,
     /// Known costs in US dollars; absent when no lane said what it cost.
     pub cost_usd: Option<f64>,
-    /// Whether some lane did not say what it cost.
+    /// Whether part of the costs is not known.
     pub cost_unknown: bool,
+    /// Where the costs are from; absent when none are on record. Those of nodes that have not ended
+    /// are among them.
+    #[serde(default)]
+    pub costs: Option<RunCosts>,
     /// Refs that keep unpublished work.
     pub kept: Vec<KeptView>,
     /// Collected outputs, relative to the run directory.
@@ -93,6 +102,12 @@ pub struct NodeView {
     pub state: String,
     /// The lane that does it, or did it.
     pub lane: Option<String>,
+    /// What its program prints is a transcript of this one; none for what asks no model.
+    #[serde(skip)]
+    pub driver: Option<Driver>,
+    /// Lanes that were asked before it in this round and could not do it.
+    #[serde(default)]
+    pub instead_of: Vec<String>,
     /// Round of the retry loop, from 1.
     pub round: u32,
     /// Attempt in the round, from 1.
@@ -109,8 +124,11 @@ pub struct NodeView {
     pub published_files: Option<u64>,
     /// The tree after it.
     pub output_tree: Option<String>,
-    /// What it cost in US dollars, when that is known.
+    /// What its last attempt cost in US dollars, as far as that is known.
     pub cost_usd: Option<f64>,
+    /// Whether part of that is not known.
+    #[serde(default)]
+    pub cost_unknown: bool,
     /// When its last attempt began, in milliseconds since the Unix epoch.
     pub started_at_ms: Option<u64>,
     /// Wall-clock time.
@@ -135,6 +153,7 @@ impl RunView {
         state: &RunState,
         context: &Arc<RunContext>,
         not_carried: Vec<String>,
+        costs: &[LaneCost],
     ) -> Self {
         let facts = Facts {
             repository: repository_root(&context.repository).display().to_string(),
@@ -143,7 +162,17 @@ impl RunView {
         };
         let mut view = build(state, &context.directory, facts);
         view.not_carried = not_carried;
+        view.take_costs(costs);
         view
+    }
+
+    /// The database knows each call, also of nodes that have not ended.
+    fn take_costs(&mut self, costs: &[LaneCost]) {
+        self.costs = RunCosts::of(costs);
+        if let Some(costs) = &self.costs {
+            self.cost_usd = costs.total.cost_usd;
+            self.cost_unknown = costs.total.cost_unknown;
+        }
     }
 
     /// The terminal status; absent while the run goes on.
@@ -200,6 +229,8 @@ pub fn load_view(reader: &StoreReader, row: &RunRow) -> Result<RunView, ViewErro
         return Ok(view_of_row(row));
     };
     let mut view = of_record(&state, &record, &directory);
+    let costs = reader.costs_of_run(&row.run).map_err(ViewError::Store)?;
+    view.take_costs(&costs);
     view.ended_at_ms = row.ended_at_ms;
     for journaled in &events {
         if let RunEvent::NodeStarted(start) = &journaled.event
@@ -308,6 +339,7 @@ fn build(state: &RunState, directory: &RunDirectory, facts: Facts) -> RunView {
         directory: directory.root().display().to_string(),
         backend: plan.backend.clone(),
         isolation: facts.isolation,
+        keys_inside: plan.keys_inside(),
         branch: branch.map(|branch| branch.name.clone()),
         base_commit: state.base().map(|base| base.commit.to_string()),
         base_tree: state.base().map(|base| base.tree.to_string()),
@@ -316,6 +348,7 @@ fn build(state: &RunState, directory: &RunDirectory, facts: Facts) -> RunView {
         nodes: nodes(state, directory),
         cost_usd: known_cost(state),
         cost_unknown: state.cost_unknown(),
+        costs: None,
         kept: state
             .kept()
             .iter()
@@ -361,7 +394,13 @@ fn nodes(state: &RunState, directory: &RunDirectory) -> Vec<NodeView> {
                 node: id.to_string(),
                 kind: planned.node.kind.name().to_owned(),
                 state: state_name.to_owned(),
-                lane: planned.lane.as_ref().map(|lane| lane.name.clone()),
+                lane: progress.lane_name(planned).map(ToOwned::to_owned),
+                driver: state.plan().driver(id, progress.lane_name(planned)),
+                instead_of: planned
+                    .lanes()
+                    .take(progress.lane)
+                    .map(|lane| lane.name.clone())
+                    .collect(),
                 round: progress.round,
                 attempt: progress.attempt,
                 reason: failure.map(|failure| failure.reason),
@@ -379,6 +418,7 @@ fn nodes(state: &RunState, directory: &RunDirectory) -> Vec<NodeView> {
                     .and_then(|outcome| outcome.output.as_ref())
                     .map(ToString::to_string),
                 cost_usd: outcome.and_then(|outcome| outcome.cost_usd),
+                cost_unknown: outcome.is_some_and(|outcome| outcome.cost_unknown),
                 started_at_ms: None,
                 duration_ms: outcome.map(|outcome| outcome.duration_ms),
                 directory: relative(directory.root(), &attempt_directory),
@@ -412,6 +452,7 @@ fn view_of_row(row: &RunRow) -> RunView {
         directory: row.directory.display().to_string(),
         backend: row.backend.clone(),
         isolation: String::new(),
+        keys_inside: Vec::new(),
         branch: row.branch.clone(),
         base_commit: None,
         base_tree: None,
@@ -420,6 +461,7 @@ fn view_of_row(row: &RunRow) -> RunView {
         nodes: Vec::new(),
         cost_usd: (row.cost_usd > 0.0 || !row.cost_unknown).then_some(row.cost_usd),
         cost_unknown: row.cost_unknown,
+        costs: None,
         kept: Vec::new(),
         artifacts: Vec::new(),
         not_carried: Vec::new(),

@@ -1,20 +1,17 @@
 //! Nodes that an agent does: planner, researcher, transform, implementer, reviewer, eval.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use mini_ork_node::git::{Change, TreeId};
-use mini_ork_node::supervise::{STDERR_LOG, STDOUT_LOG, last_line, log_edges};
 use mini_ork_node::tree::{CheckoutFingerprint, checkout_fingerprint};
-use mini_ork_protocol::{ExitRecord, StdinSource};
-use serde::Deserialize;
 
-use super::super::context::{ProcessRequest, RunContext};
+use super::super::context::RunContext;
 use super::super::directory::{make_directory, write_atomically, write_atomically_by};
 use super::super::event::{Failure, NodeOutcome, Remedy, RunEvent};
 use super::super::failure::{WorkError, ground_failure};
 use super::super::fold::Folded;
 use super::super::trees::{Lease, Trees, Use, blocking, repository_root};
+use super::program::{self, Said};
 use super::{Found, Job, Reporter, gates, listed, outputs, paths, prompt};
 use crate::lanes::Lane;
 use crate::reason::Reason;
@@ -23,23 +20,13 @@ use crate::verify::{Verdict, read_review};
 
 /// Name of the worktree field for work in the user's directory itself.
 const IN_PLACE: &str = "in-place";
-/// Most bytes of the end of an answer that are read to judge it. How much a lane prints must not
-/// decide how much memory the control plane takes.
-const ANSWER_LIMIT: usize = 256 << 10;
-
-/// What a lane may say of its own cost, in the file that `MO_USAGE_FILE` names.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Usage {
-    cost_usd: f64,
-}
 
 pub(super) async fn run(
     context: &RunContext,
     job: &Job,
     reporter: &Reporter,
 ) -> Result<NodeOutcome, Failure> {
-    let lane = job.planned.lane.as_ref().ok_or_else(|| Failure {
+    let lane = job.lane.as_ref().ok_or_else(|| Failure {
         reason: Reason::Config,
         detail: "no lane was planned for it".to_owned(),
         remedy: Remedy::None,
@@ -232,14 +219,6 @@ impl Desk {
     }
 }
 
-/// What a lane's program left behind.
-struct Said {
-    answer: Vec<u8>,
-    cost_usd: Option<f64>,
-    last_line: String,
-    failure: Option<Failure>,
-}
-
 async fn work(
     context: &RunContext,
     job: &Job,
@@ -261,71 +240,7 @@ async fn work(
     }
     context.fault.hit("node-started");
 
-    let usage_file = directory.join("usage.json");
-    let mut environment: Vec<(OsString, OsString)> = lane
-        .extra_env
-        .iter()
-        .map(|(name, value)| (name.into(), value.into()))
-        .collect();
-    environment.extend(
-        job.environment(context)
-            .into_iter()
-            .map(|(name, value)| (name.into(), value)),
-    );
-    environment.push(("MO_USAGE_FILE".into(), usage_file.clone().into()));
-    let process = process_directory(context, job);
-    let record = context
-        .run_process(ProcessRequest {
-            directory: process.clone(),
-            argv: lane.argv(&context.execution.program),
-            cwd: desk.path.clone(),
-            environment,
-            stdin: StdinSource::File(prompt_file.as_path().into()),
-            timeout: context.timeout(job.planned.node.timeout),
-        })
-        .await?;
-    context.fault.hit("process-ended");
-    Ok(said(context, &process, &usage_file, &record))
-}
-
-fn said(context: &RunContext, process: &Path, usage_file: &Path, record: &ExitRecord) -> Said {
-    // A program that was never run has no logs, and has said nothing.
-    let last_line = last_line_of(process, STDOUT_LOG);
-    let complaint = last_line_of(process, STDERR_LOG);
-    let answer = log_edges(&process.join(STDOUT_LOG), 0, ANSWER_LIMIT)
-        .map(|edges| edges.tail)
-        .unwrap_or_default();
-    Said {
-        answer,
-        cost_usd: read_usage(usage_file),
-        failure: context.failure_of(
-            record,
-            if complaint.is_empty() {
-                &last_line
-            } else {
-                &complaint
-            },
-        ),
-        last_line,
-    }
-}
-
-/// The last line of a log, for people; empty when there is none.
-pub(super) fn last_line_of(process: &Path, log: &str) -> String {
-    last_line(&process.join(log))
-        .ok()
-        .flatten()
-        .unwrap_or_default()
-}
-
-/// A lane's own word on its cost. Never trusted further than to be added up.
-fn read_usage(path: &Path) -> Option<f64> {
-    let file = fs_err::symlink_metadata(path).ok()?;
-    if !file.is_file() || file.len() > 4096 {
-        return None;
-    }
-    let usage: Usage = serde_json::from_slice(&fs_err::read(path).ok()?).ok()?;
-    (usage.cost_usd.is_finite() && usage.cost_usd >= 0.0).then_some(usage.cost_usd)
+    program::run(context, job, lane, &prompt_file, &desk.path).await
 }
 
 fn conclude(
@@ -337,6 +252,8 @@ fn conclude(
 ) -> Result<NodeOutcome, Failure> {
     let mut outcome = NodeOutcome::done(said.last_line.clone());
     outcome.cost_usd = said.cost_usd;
+    outcome.metered = said.metered;
+    outcome.session.clone_from(&said.session);
     outcome.output.clone_from(&settled.output);
     outcome.changed_files = settled.changes.len() as u64;
     let judged = said
@@ -478,9 +395,4 @@ async fn starting_tree(trees: &Trees, job: &Job, input: &Folded) -> Result<TreeI
     } else {
         input.tree.clone()
     })
-}
-
-/// Where the records and the output of an attempt's program lie.
-pub(super) fn process_directory(context: &RunContext, job: &Job) -> PathBuf {
-    job.directory(context).join("lane")
 }

@@ -1,9 +1,11 @@
 //! What each type of node does. An executor works on one attempt and reports to the dispatcher; it
 //! never changes the run's state, and talks to no other executor.
 
+mod channel;
 mod gates;
 mod lane;
 mod outputs;
+mod program;
 mod prompt;
 mod publisher;
 mod tests_verifier;
@@ -25,6 +27,7 @@ use super::failure::ground_failure;
 use super::fold::Folded;
 use super::plan::PlannedNode;
 use super::state::Contribution;
+use crate::lanes::Lane;
 use crate::reason::Reason;
 use crate::recipe::NodeKind;
 
@@ -32,6 +35,10 @@ use crate::recipe::NodeKind;
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) planned: PlannedNode,
+    /// Which of its lanes is asked this time.
+    pub(crate) lane: Option<Lane>,
+    /// What that lane calls its memory of an earlier round.
+    pub(crate) session: Option<String>,
     pub(crate) round: u32,
     pub(crate) attempt: u32,
     /// What earlier verdicts said of this node's work.
@@ -46,9 +53,9 @@ pub(crate) struct Job {
     pub(crate) ancestors: Vec<Ancestor>,
     /// The start that an earlier control plane journaled for this very attempt.
     pub(crate) resume: Option<NodeStart>,
-    /// Known costs of the run when the attempt was decided.
+    /// What counted against the budget of the run when the attempt was decided.
     pub(crate) spent_usd: f64,
-    /// Known costs of all runs of the home in the last day.
+    /// What counted against the daily budget then.
     pub(crate) spent_today_usd: f64,
 }
 
@@ -217,7 +224,7 @@ impl Job {
             node: self.id().clone(),
             round: self.round,
             attempt: self.attempt,
-            lane: self.planned.lane.as_ref().map(|lane| lane.name.clone()),
+            lane: self.lane.as_ref().map(|lane| lane.name.clone()),
             input: input.map(|folded| folded.tree.clone()),
             start: found.tree.clone(),
             place: Some(found.place.clone()),
@@ -257,6 +264,9 @@ impl NodeOutcome {
             output: None,
             changed_files: 0,
             cost_usd: None,
+            session: None,
+            cost_unknown: false,
+            metered: false,
             duration_ms: 0,
             skipped: false,
         }

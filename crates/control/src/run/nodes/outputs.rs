@@ -4,13 +4,14 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use mini_ork_node::beneath::{Directory, Links};
 use mini_ork_node::supervise::{LogCursor, STDOUT_LOG};
 
 use super::super::context::RunContext;
-use super::super::directory::{make_directory, write_atomically_by};
+use super::super::directory::make_directory;
 use super::super::event::{Failure, Remedy};
 use super::super::failure::ground_failure;
-use super::lane::process_directory;
+use super::program::process_directory;
 use super::{Ancestor, Job, ancestor_directory};
 use crate::reason::Reason;
 use crate::recipe::Output;
@@ -27,10 +28,8 @@ pub(super) fn check(context: &RunContext, job: &Job, answer: &[u8]) -> Result<()
         }
         let printed = answer.iter().any(|byte| !byte.is_ascii_whitespace());
         if job.planned.node.outputs.len() == 1 && printed {
-            if let Some(parent) = path.parent() {
-                make_directory(parent).map_err(|error| ground_failure(&error))?;
-            }
-            copy_answer(context, job, &path).map_err(|error| ground_failure(&error))?;
+            keep_answer(context, job, Path::new(&output.path), answer)
+                .map_err(|error| ground_failure(&error))?;
             continue;
         }
         return Err(Failure {
@@ -42,12 +41,19 @@ pub(super) fn check(context: &RunContext, job: &Job, answer: &[u8]) -> Result<()
     Ok(())
 }
 
-/// Copies all that the lane printed, piece by piece: it may be longer than memory.
-fn copy_answer(context: &RunContext, job: &Job, path: &Path) -> io::Result<()> {
+/// Makes what the lane answered the output at `path`. The directory of outputs was the node's to
+/// write, so no link in it is followed.
+fn keep_answer(context: &RunContext, job: &Job, path: &Path, answer: &[u8]) -> io::Result<()> {
     const PIECE: usize = 64 << 10;
+    let directory =
+        Directory::open(&job.directory(context))?.directory(Path::new("out"), Links::Refused)?;
+    if job.lane.as_ref().is_some_and(|lane| lane.model().is_some()) {
+        return directory.replace(path, |file| file.write_all(answer));
+    }
+    // All that it printed, piece by piece: it may be longer than memory.
     let log = process_directory(context, job).join(STDOUT_LOG);
     let mut cursor = LogCursor::open(&log, 0)?;
-    write_atomically_by(path, |file| {
+    directory.replace(path, |file| {
         loop {
             let piece = cursor.read(PIECE)?;
             if piece.is_empty() {

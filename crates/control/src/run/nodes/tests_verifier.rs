@@ -16,7 +16,7 @@ use super::super::event::{Failure, NodeOutcome, Remedy};
 use super::super::failure::ground_failure;
 use super::super::trees::{Trees, blocking};
 use super::Job;
-use super::lane::last_line_of;
+use super::program::last_line_of;
 use super::verifier::{Bench, verdict_fail};
 use crate::reason::Reason;
 use crate::verify::{
@@ -192,6 +192,7 @@ async fn run_plan(
                 environment: environment(context, job),
                 stdin: StdinSource::Null,
                 timeout: context.timeout(job.planned.node.timeout),
+                secrets: Vec::new(),
             })
             .await?;
         context.fault.hit("process-ended");

@@ -12,7 +12,7 @@ use super::super::event::{Failure, NodeOutcome, Remedy, RunEvent};
 use super::super::failure::ground_failure;
 use super::super::fold::Folded;
 use super::super::trees::{Lease, Use, blocking, repository_root};
-use super::lane::last_line_of;
+use super::program::last_line_of;
 use super::{Found, Job, Reporter, listed, outputs, paths, tests_verifier};
 use crate::reason::Reason;
 use crate::recipe::{Output, VerifierSource, Visibility};
@@ -155,6 +155,7 @@ async fn run_script(
             environment,
             stdin: StdinSource::Null,
             timeout: context.timeout(job.planned.node.timeout),
+            secrets: Vec::new(),
         })
         .await?;
     context.fault.hit("process-ended");
