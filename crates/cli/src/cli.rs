@@ -12,7 +12,8 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 pub(crate) use costs::{CostKey, CostsArgs};
 pub(crate) use lanes::{LaneShowArgs, LanesArgs, LanesCommand, LanesHereArgs};
 pub(crate) use vault::{
-    VaultArgs, VaultCommand, VaultImportArgs, VaultListArgs, VaultRemoveArgs, VaultSetArgs,
+    KeyPlaceArg, VaultArgs, VaultCommand, VaultImportArgs, VaultKeyArgs, VaultListArgs,
+    VaultRemoveArgs, VaultSetArgs,
 };
 
 use crate::commands::completions;
@@ -94,7 +95,7 @@ pub(crate) enum Command {
     /// Keep the keys of agents, encrypted.
     Vault(VaultArgs),
     /// Check that everything needed is here; the exit code tells.
-    Doctor(JsonArgs),
+    Doctor(DoctorArgs),
     /// Show every setting and where its value came from.
     Settings(SettingsArgs),
     /// Print a script that completes commands, runs and recipes in a shell.
@@ -201,6 +202,9 @@ pub(crate) struct LogsArgs {
     /// Go on until the run has ended.
     #[arg(long, short = 'f')]
     pub(crate) follow: bool,
+    /// Print what agents wrote byte for byte, instead of what they did in few words.
+    #[arg(long)]
+    pub(crate) raw: bool,
     /// Print JSON lines, one for each piece of output.
     #[arg(long)]
     pub(crate) json: bool,
@@ -359,9 +363,12 @@ pub(crate) struct InitArgs {
     pub(crate) json: bool,
 }
 
-/// `--json` alone.
+/// `mini-ork doctor`.
 #[derive(Debug, Args)]
-pub(crate) struct JsonArgs {
+pub(crate) struct DoctorArgs {
+    /// Check this lane alone, with one small call to its model.
+    #[arg(long, value_name = "LANE", add = ArgValueCandidates::new(completions::lane_names))]
+    pub(crate) lane: Option<String>,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -405,6 +412,8 @@ pub(crate) struct BenchArgs {
 pub(crate) enum BenchCommand {
     /// Start-up, overhead per node, worktrees of a large tree, and many runs at once.
     Dispatch(BenchDispatchArgs),
+    /// The lane gateway beside nginx: the first byte of streams, and memory.
+    Gateway(BenchGatewayArgs),
 }
 
 /// `mini-ork bench dispatch`.
@@ -426,6 +435,26 @@ pub(crate) struct BenchDispatchArgs {
     #[arg(long, default_value_t = 50_000)]
     pub(crate) files: u32,
     /// Where to work: a directory on the file system that counts, with 6 GiB to spare [env: TMPDIR].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `mini-ork bench gateway`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchGatewayArgs {
+    /// How often everything is measured.
+    #[arg(long, default_value_t = 5)]
+    pub(crate) samples: u32,
+    /// How many agents listen to a stream at a time.
+    #[arg(long, default_value_t = 200)]
+    pub(crate) clients: u32,
+    /// How many calls each makes, one after the other.
+    #[arg(long, default_value_t = 5)]
+    pub(crate) calls: u32,
+    /// Where to work [env: TMPDIR].
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// Print JSON.

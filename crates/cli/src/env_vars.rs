@@ -64,6 +64,8 @@ variables! {
     Read MO_DAILY_BUDGET_USD;
     /// Workspace backend; this version has `local`. Same as `--backend`.
     Read MO_SANDBOX_BACKEND;
+    /// How much of an agent is inside of a boundary: `agent`, all of it, or `tool`, what its tools do. The same with `local`, which has no boundary. Default: `agent`.
+    Read MO_SANDBOX_SCOPE;
     /// Where work runs; this version has `local`. Same as `--placement`.
     Read MO_PLACEMENT;
     /// `1` asks for a sandbox for each node; refused, since this version has no backend with a boundary.
@@ -88,6 +90,8 @@ variables! {
     Set MO_OUTPUT_DIR;
     /// A lane may write `{"cost_usd": N}` there to say what it cost.
     Pass MO_USAGE_FILE;
+    /// For the built-in agent: what the lane gateway knows it by. The commands that it runs do not get it.
+    Set MO_AGENT_TOKEN;
     /// For a verifier script: a file with the changed paths, each ended by a NUL.
     Set MO_CHANGED_FILES;
     /// Marks every process of a node, so that none is left behind.

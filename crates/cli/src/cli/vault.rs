@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 const VAULT_EXAMPLES: &str = "\
 Examples:
@@ -34,6 +34,8 @@ pub(crate) enum VaultCommand {
     Import(VaultImportArgs),
     /// Check key, vault and every entry; the exit code tells.
     Check(VaultListArgs),
+    /// Show where the key of the vault is, or move it: into the key file or the system keyring.
+    Key(VaultKeyArgs),
 }
 
 const SET_EXAMPLES: &str = "\
@@ -100,4 +102,24 @@ pub(crate) struct VaultImportArgs {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `mini-ork vault key`.
+#[derive(Debug, Args)]
+pub(crate) struct VaultKeyArgs {
+    /// Move the key there.
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) to: Option<KeyPlaceArg>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Where the key of the vault can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KeyPlaceArg {
+    /// The file `config/vault.key` in the home of mini-ork.
+    File,
+    /// The keyring of the user's session, such as GNOME Keyring or KWallet.
+    Keyring,
 }

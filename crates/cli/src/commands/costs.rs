@@ -3,7 +3,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use mini_ork_control::run::{DAY_MS, now_ms};
-use mini_ork_control::store::CostRow;
+use mini_ork_control::spending::CostView;
+use mini_ork_control::store::{CostRow, CostSum};
 use serde::Serialize;
 use serde_json::json;
 
@@ -32,12 +33,11 @@ pub(crate) struct SpendingGroup {
     pub(crate) name: String,
     /// Runs that had a part in it.
     pub(crate) runs: usize,
-    /// Attempts of nodes; each asked a lane once.
+    /// Attempts of nodes that asked a lane.
     pub(crate) nodes: usize,
-    /// US dollars; absent when nobody said what any of it cost.
-    pub(crate) cost_usd: Option<f64>,
-    /// Whether some lane did not say what it cost.
-    pub(crate) cost_unknown: bool,
+    /// What they cost.
+    #[serde(flatten)]
+    pub(crate) cost: CostView,
 }
 
 /// Shows what was spent, and how much of the daily budget is left.
@@ -49,22 +49,23 @@ pub(crate) fn costs(args: &CostsArgs, global: &GlobalSettings) -> CommandResult 
         .as_deref()
         .map(|text| since(text, now))
         .transpose()?;
-    let rows = match open_reader(global)? {
+    let (rows, last_day) = match open_reader(global)? {
         Some(reader) => {
-            // What counts against the budget may be older than what was asked for.
-            let after = since_ms.map_or(0, |since| since.min(now.saturating_sub(DAY_MS)));
-            reader
-                .costs_after(after)
-                .map_err(|error| CommandError::failure("cannot read the costs").caused_by(&error))?
+            let failed = |error| CommandError::failure("cannot read the costs").caused_by(&error);
+            let day = now.saturating_sub(DAY_MS);
+            let asked = reader.costs_after(since_ms.unwrap_or_default());
+            (
+                asked.map_err(failed)?,
+                reader.costs_after(day).map_err(failed)?,
+            )
         }
-        None => Vec::new(),
+        None => (Vec::new(), Vec::new()),
     };
-    let asked: Vec<&CostRow> = newer(&rows, since_ms.unwrap_or_default());
     let spending = Spending {
         by: args.by,
-        groups: grouped(&asked, args.by),
-        total: sum("total", &asked),
-        last_day: sum("last 24 h", &newer(&rows, now.saturating_sub(DAY_MS))),
+        groups: grouped(&rows, args.by),
+        total: sum("total", &rows.iter().collect::<Vec<_>>()),
+        last_day: sum("last 24 h", &last_day.iter().collect::<Vec<_>>()),
         daily_budget,
     };
     if args.json {
@@ -93,11 +94,7 @@ fn since(text: &str, now: u64) -> Result<u64, CommandError> {
     Ok(now.saturating_sub(age))
 }
 
-fn newer(rows: &[CostRow], after_ms: u64) -> Vec<&CostRow> {
-    rows.iter().filter(|row| row.at_ms > after_ms).collect()
-}
-
-fn grouped(rows: &[&CostRow], by: CostKey) -> Vec<SpendingGroup> {
+fn grouped(rows: &[CostRow], by: CostKey) -> Vec<SpendingGroup> {
     let zone = TimeZone::system();
     let mut members: BTreeMap<String, Vec<&CostRow>> = BTreeMap::new();
     for row in rows {
@@ -113,7 +110,7 @@ fn grouped(rows: &[&CostRow], by: CostKey) -> Vec<SpendingGroup> {
     match by {
         CostKey::Day => groups.reverse(),
         CostKey::Lane | CostKey::Recipe => groups.sort_by(|first, second| {
-            let known = |group: &SpendingGroup| group.cost_usd.unwrap_or_default();
+            let known = |group: &SpendingGroup| group.cost.cost_usd.unwrap_or_default();
             known(second).total_cmp(&known(first))
         }),
     }
@@ -122,15 +119,19 @@ fn grouped(rows: &[&CostRow], by: CostKey) -> Vec<SpendingGroup> {
 
 fn sum(name: &str, rows: &[&CostRow]) -> SpendingGroup {
     let runs: BTreeSet<&str> = rows.iter().map(|row| row.run.as_str()).collect();
-    let known: Vec<f64> = rows.iter().filter_map(|row| row.cost_usd).collect();
+    let attempts: BTreeSet<_> = rows
+        .iter()
+        .map(|row| (&row.run, &row.node, row.round, row.attempt))
+        .collect();
+    let mut sum = CostSum::default();
+    for row in rows {
+        sum.add(&row.sum);
+    }
     SpendingGroup {
         name: name.to_owned(),
         runs: runs.len(),
-        nodes: rows.len(),
-        // An empty sum is positive, unlike the one of the standard library.
-        cost_usd: (rows.is_empty() || !known.is_empty())
-            .then(|| known.iter().fold(0.0, |sum, cost| sum + cost)),
-        cost_unknown: known.len() < rows.len(),
+        nodes: attempts.len(),
+        cost: CostView::from(&sum),
     }
 }
 
@@ -148,55 +149,71 @@ fn day(at_ms: u64, zone: &TimeZone) -> String {
 mod tests {
     use super::*;
 
-    fn row(run: &str, lane: &str, at_ms: u64, cost_usd: Option<f64>) -> CostRow {
+    fn row(run: &str, node: &str, lane: &str, sum: CostSum) -> CostRow {
         CostRow {
             run: run.to_owned(),
             recipe: "code-fix".to_owned(),
+            node: node.to_owned(),
+            round: 1,
+            attempt: 1,
             lane: lane.to_owned(),
-            at_ms,
-            cost_usd,
+            at_ms: 1,
+            sum,
+        }
+    }
+
+    fn told(cost_usd: Option<f64>) -> CostSum {
+        CostSum {
+            told: 1,
+            known_usd: cost_usd.unwrap_or_default(),
+            unknown: u64::from(cost_usd.is_none()),
+            ..CostSum::default()
         }
     }
 
     #[test]
     fn what_is_not_known_is_never_zero() {
+        let calls = CostSum {
+            calls: 3,
+            cut: 1,
+            known_usd: 0.5,
+            ..CostSum::default()
+        };
         let rows = [
-            row("a", "quick", 1, Some(0.25)),
-            row("a", "quick", 2, None),
-            row("b", "silent", 3, None),
-            row("b", "strong", 4, Some(0.5)),
-            row("c", "strong", 5, Some(0.0)),
+            row("a", "worker", "quick", told(Some(0.25))),
+            row("a", "reviewer", "quick", told(None)),
+            row("b", "worker", "silent", told(None)),
+            // Before and after midnight; one attempt all the same.
+            row("b", "judge", "strong", calls),
+            row("b", "judge", "strong", calls),
+            row("c", "judge", "strong", told(Some(0.0))),
         ];
-        let rows: Vec<&CostRow> = rows.iter().collect();
         let groups = grouped(&rows, CostKey::Lane);
         let shown: Vec<_> = groups
             .iter()
             .map(|group| {
                 (
                     group.name.as_str(),
-                    (group.runs, group.nodes),
-                    group.cost_usd,
-                    group.cost_unknown,
+                    (group.runs, group.nodes, group.cost.calls),
+                    group.cost.money(),
                 )
             })
             .collect();
         assert_eq!(
             shown,
             [
-                ("strong", (2, 2), Some(0.5), false),
-                ("quick", (1, 2), Some(0.25), true),
-                ("silent", (1, 1), None, true),
+                ("strong", (2, 2, 6), "at least $1.00".to_owned()),
+                ("quick", (1, 2, 0), "$0.25 + unknown".to_owned()),
+                ("silent", (1, 1, 0), "unknown".to_owned()),
             ]
         );
-        let total = sum("total", &rows);
-        assert_eq!(
-            (total.runs, total.nodes, total.cost_usd),
-            (3, 5, Some(0.75))
-        );
-        assert!(total.cost_unknown);
+        let total = sum("total", &rows.iter().collect::<Vec<_>>());
+        assert_eq!((total.runs, total.nodes), (3, 5));
+        assert_eq!(total.cost.cost_usd, Some(1.25));
+        assert!(total.cost.cost_unknown);
         let nothing = sum("nothing", &[]);
-        assert_eq!(nothing.cost_usd, Some(0.0));
-        assert!(!nothing.cost_unknown);
+        assert_eq!(nothing.cost.cost_usd, Some(0.0));
+        assert!(!nothing.cost.cost_unknown);
     }
 
     #[test]

@@ -1,13 +1,15 @@
-use std::ffi::OsStr;
+mod lane;
+
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mini_ork_control::run::with_sources;
 use mini_ork_control::store::StoreReader;
-use mini_ork_node::supervise::Supervisor;
+use mini_ork_node::supervise::{STDOUT_LOG, Supervisor, last_line};
 use mini_ork_node::sys;
 use mini_ork_node::workspace::{LocalWorkspace, SpawnRequest, Workspace as _};
-use mini_ork_protocol::{Containment, ExitOutcome, StdinSource};
+use mini_ork_protocol::{ByteString, Containment, ExitOutcome, StdinSource};
 use rustix::fs::Access;
 use serde::Serialize;
 
@@ -15,7 +17,7 @@ use super::drive::find_git;
 use super::lanes;
 use super::place::checkout;
 use super::runs::list;
-use crate::cli::JsonArgs;
+use crate::cli::DoctorArgs;
 use crate::error::{CommandResult, ExitStatus};
 use crate::render;
 use crate::settings::GlobalSettings;
@@ -44,18 +46,12 @@ pub(crate) struct Check {
     pub(crate) remedy: Option<String>,
 }
 
-/// Checks that everything that runs need is here.
-pub(crate) fn doctor(args: &JsonArgs, global: &GlobalSettings) -> CommandResult {
-    let mut checks = vec![git(global), home(global), disk(global), state(global)];
-    checks.push(processes(global));
-    let checkout = checkout(global, None).ok().flatten();
-    checks.extend(lanes::checks(global, checkout.as_deref()));
-    checks.push(program(
-        global,
-        "python3",
-        "recipes with verifiers in Python need it",
-    ));
-    checks.extend(interrupted_runs(global));
+/// Checks that everything that runs need is here, or that one lane works.
+pub(crate) fn doctor(args: &DoctorArgs, global: &GlobalSettings) -> CommandResult {
+    let checks = match &args.lane {
+        Some(lane) => lane::checks(lane, global)?,
+        None => all_checks(global),
+    };
     let healthy = checks.iter().all(|check| check.found != Found::Missing);
     if args.json {
         render::json(&serde_json::json!({"format": 1, "ok": healthy, "checks": checks}))?;
@@ -67,6 +63,20 @@ pub(crate) fn doctor(args: &JsonArgs, global: &GlobalSettings) -> CommandResult 
     } else {
         ExitStatus::Failure
     })
+}
+
+fn all_checks(global: &GlobalSettings) -> Vec<Check> {
+    let mut checks = vec![git(global), home(global), disk(global), state(global)];
+    checks.push(processes(global));
+    let checkout = checkout(global, None).ok().flatten();
+    checks.extend(lanes::checks(global, checkout.as_deref()));
+    checks.push(program(
+        global,
+        "python3",
+        "recipes with verifiers in Python need it",
+    ));
+    checks.extend(interrupted_runs(global));
+    checks
 }
 
 fn git(global: &GlobalSettings) -> Check {
@@ -176,46 +186,77 @@ fn processes(global: &GlobalSettings) -> Check {
 }
 
 fn supervised_program(global: &GlobalSettings) -> Result<Containment, String> {
+    let argv = ["sh", "-c", "exit 0"].map(ByteString::from);
+    let ran = run_program(global, argv.into(), Vec::new())?;
+    match (ran.outcome, ran.containment) {
+        (ExitOutcome::Exited { code: 0 }, Some(containment)) => Ok(containment),
+        (outcome, _) => Err(format!("a trial program did not run: {outcome:?}")),
+    }
+}
+
+/// What became of a program that was run to see whether it can be.
+struct Ran {
+    outcome: ExitOutcome,
+    containment: Option<Containment>,
+    /// The last line of its standard output.
+    said: Option<String>,
+}
+
+/// A directory for what a check needs on disk; nothing of it is left when the check has ended.
+fn trial_directory(global: &GlobalSettings) -> PathBuf {
     let parent = global
         .environment
         .path("TMPDIR")
         .filter(|path| path.is_absolute())
         .unwrap_or_else(|| PathBuf::from("/tmp"));
-    let directory = parent.join(format!("mini-ork-doctor-{}", std::process::id()));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| error.to_string())?;
+    parent.join(format!("mini-ork-doctor-{}", std::process::id()))
+}
+
+/// Runs `argv` as programs of nodes are run, with `more` in its environment. The error is a
+/// sentence.
+fn run_program(
+    global: &GlobalSettings,
+    argv: Vec<ByteString>,
+    more: Vec<(OsString, OsString)>,
+) -> Result<Ran, String> {
+    let directory = trial_directory(global);
     let workspace = LocalWorkspace::new(Supervisor::new(global.program.clone()));
-    let ran = runtime.block_on(async {
+    let environment = global.environment.for_programs().into_iter().chain(more);
+    let ran = runtime()?.block_on(async {
         let process = workspace
             .spawn(SpawnRequest {
                 directory: directory.clone(),
-                argv: vec!["sh".into(), "-c".into(), "exit 0".into()],
+                argv,
                 cwd: PathBuf::from("/"),
-                env: global
-                    .environment
-                    .for_programs()
-                    .into_iter()
+                env: environment
                     .map(|(name, value)| (name.into(), value.into()))
                     .collect(),
                 stdin: StdinSource::Null,
                 timeout: Some(Duration::from_secs(20)),
                 grace: Duration::from_secs(1),
                 output_limit: 1 << 20,
+                secrets: Vec::new(),
             })
             .await
             .map_err(|error| with_sources(&error))?;
         let containment = process.record().map(|record| record.containment);
         let end = process.wait().await.map_err(|error| with_sources(&error))?;
-        match (end.outcome, containment) {
-            (ExitOutcome::Exited { code: 0 }, Some(containment)) => Ok(containment),
-            (outcome, _) => Err(format!("a trial program did not run: {outcome:?}")),
-        }
+        Ok(Ran {
+            outcome: end.outcome,
+            containment,
+            said: last_line(&directory.join(STDOUT_LOG)).ok().flatten(),
+        })
     });
     // It holds nothing but the records of the trial.
     drop(sys::remove_tree(&directory));
     ran
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, String> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())
 }
 
 fn program(global: &GlobalSettings, name: &'static str, why: &str) -> Check {

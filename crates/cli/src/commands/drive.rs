@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mini_ork_control::reason::{Reason, Status};
 use mini_ork_control::run::{
-    Execution, FaultPoint, RunError, RunObserver, RunView, StopLevel, load_view,
+    Execution, FaultPoint, MissingKeys, RunError, RunObserver, RunView, StopLevel, load_view,
 };
 use mini_ork_node::git::Git;
 use mini_ork_node::supervise::Supervisor;
@@ -133,12 +133,20 @@ pub(crate) fn broken_off(
     run_error(error)
 }
 
+/// Keys that lanes need and nobody has.
+pub(crate) fn missing_keys(missing: &MissingKeys) -> CommandError {
+    CommandError::usage("a lane has no key")
+        .details(missing.to_string().lines().map(ToOwned::to_owned))
+        .hint(missing.remedy())
+}
+
 /// Why a run does not go on.
 pub(crate) fn run_error(error: &RunError) -> CommandError {
     let failed = CommandError::failure(error_sentence(error));
     match error {
         RunError::DiskLow { .. } => CommandError::usage(error_sentence(error))
             .hint("free space (`mini-ork clean` helps), or use another home with --home DIR"),
+        RunError::Keys(missing) => missing_keys(missing),
         RunError::Lock(_) => failed.hint("`mini-ork status` shows it; `mini-ork kill` ends it"),
         RunError::Damaged { run, .. } => {
             failed.hint(format!("`mini-ork status {run}` shows what is known of it"))

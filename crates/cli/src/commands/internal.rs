@@ -1,13 +1,16 @@
-//! What mini-ork is when it starts itself again: a supervisor, or a scripted lane.
+//! What mini-ork is when it starts itself again: a supervisor, a scripted lane, an agent, or a
+//! process of a measurement.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use mini_ork_control::lanes::{Occasion, SCRIPTED_ARGUMENT, run_script};
+use mini_ork_node::agent::{AGENT_ARGUMENT, Surroundings, agent_main};
 use mini_ork_node::supervise::{SUPERVISE_ARGUMENT, supervise_main};
 
+use super::bench::{PARTY_ARGUMENT, party_main};
 use crate::env_vars;
 use crate::render;
 use crate::settings::Environment;
@@ -24,7 +27,37 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
         let file: OsString = arguments.next()?;
         return Some(replay(Path::new(&file)));
     }
+    if command == PARTY_ARGUMENT {
+        return Some(party_main(arguments));
+    }
+    if command == AGENT_ARGUMENT {
+        return Some(work(&arguments.next()?));
+    }
     None
+}
+
+/// Is the built-in agent in the current directory.
+fn work(spec: &OsStr) -> ExitCode {
+    let found = std::env::current_exe().and_then(|program| Ok((program, std::env::current_dir()?)));
+    match found {
+        Ok((program, root)) => {
+            let surroundings = Surroundings {
+                program,
+                root,
+                environment: Environment::read().all(),
+            };
+            agent_main(
+                spec,
+                surroundings,
+                &mut io::stdin().lock(),
+                &mut io::stdout(),
+            )
+        }
+        Err(error) => {
+            render::err(&format!("built-in agent: cannot find its place: {error}\n"));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Replays the step of a scripted lane for the node that the environment names.

@@ -1,8 +1,11 @@
+use std::ffi::OsStr;
 use std::path::Path;
 
-use mini_ork_control::lanes::{Agent, Lane, LaneConfig};
+use mini_ork_control::lanes::{Agent, BUILT_IN, Lane, LaneConfig, ModelAgent};
 use mini_ork_control::run::with_sources;
+use mini_ork_control::vault::{MissingSecret, Vault};
 use mini_ork_control::yaml::suggest_or_list;
+use mini_ork_node::redact::Redactor;
 use serde::Serialize;
 use serde_json::json;
 
@@ -25,7 +28,10 @@ pub(crate) struct DescribedLane {
     pub(crate) runs: String,
     /// Program and arguments, for those that are a command.
     pub(crate) command: Option<Vec<String>>,
-    /// Roles of `agents.yaml` that it plays.
+    /// Which model, with what right, for those that ask one. The name of the key and never its
+    /// value.
+    pub(crate) model: Option<ModelAgent>,
+    /// Roles of `agents.yaml` that it plays, or stands in for.
     pub(crate) roles: Vec<String>,
     /// Names of the variables that it adds. Never their values: whoever keeps a secret there
     /// against all advice must not find it in what was shown to others.
@@ -44,7 +50,7 @@ pub(crate) fn lanes(args: &LanesArgs, global: &GlobalSettings) -> CommandResult 
 }
 
 fn list(args: &LanesHereArgs, global: &GlobalSettings) -> CommandResult {
-    let config = load(args, global)?;
+    let config = load(args.repo.as_deref(), global)?;
     let described: Vec<DescribedLane> =
         config.lanes().map(|lane| describe(&config, lane)).collect();
     if args.json {
@@ -56,11 +62,8 @@ fn list(args: &LanesHereArgs, global: &GlobalSettings) -> CommandResult {
 }
 
 fn show(args: &LaneShowArgs, global: &GlobalSettings) -> CommandResult {
-    let config = load(&args.here, global)?;
-    let lane = config
-        .lanes()
-        .find(|lane| lane.name == args.lane)
-        .ok_or_else(|| unknown(&config, &args.lane))?;
+    let config = load(args.here.repo.as_deref(), global)?;
+    let lane = find(&config, &args.lane)?;
     let described = describe(&config, lane);
     if args.here.json {
         render::json(&json!({"format": 1, "lane": described}))?;
@@ -70,13 +73,16 @@ fn show(args: &LaneShowArgs, global: &GlobalSettings) -> CommandResult {
     Ok(ExitStatus::Success)
 }
 
-fn unknown(config: &LaneConfig, name: &str) -> CommandError {
-    let names: Vec<&str> = config.lanes().map(|lane| lane.name.as_str()).collect();
-    let error = CommandError::usage(format!("there is no lane `{name}`"));
-    if names.is_empty() {
-        return error.hint("`mini-ork init` writes commented examples of lanes");
-    }
-    error.hint(suggest_or_list(name, names))
+/// The lane called `name`.
+pub(super) fn find<'a>(config: &'a LaneConfig, name: &str) -> Result<&'a Lane, CommandError> {
+    config
+        .lanes()
+        .find(|lane| lane.name == name)
+        .ok_or_else(|| {
+            let names: Vec<&str> = config.lanes().map(|lane| lane.name.as_str()).collect();
+            CommandError::usage(format!("there is no lane `{name}`"))
+                .hint(suggest_or_list(name, names))
+        })
 }
 
 fn check(args: &LanesHereArgs, global: &GlobalSettings) -> CommandResult {
@@ -108,8 +114,14 @@ pub(super) fn checks(global: &GlobalSettings, checkout: Option<&Path>) -> Vec<Ch
             )];
         }
     };
+    // Nobody needs the program of a built-in lane that nobody uses.
+    let is_wanted = |lane: &&Lane| {
+        let plays = |(_, lanes): (&str, &[String])| lanes.contains(&lane.name);
+        config.lane_file(&lane.name) != Some(BUILT_IN) || config.roles().any(plays)
+    };
     let mut checks: Vec<Check> = config
         .lanes()
+        .filter(is_wanted)
         .map(|lane| {
             let file = config.lane_file(&lane.name).unwrap_or_default();
             lane_check(global, lane, file)
@@ -118,15 +130,15 @@ pub(super) fn checks(global: &GlobalSettings, checkout: Option<&Path>) -> Vec<Ch
     if checks.is_empty() {
         checks.push(missing(
             NAME,
-            "no lane is configured, so no agent can be started".to_owned(),
-            "`mini-ork init` writes commented examples; `mini-ork help lanes` explains them",
+            "no lane plays a role, so no agent can be started".to_owned(),
+            "write `lanes: {default: claude}` to config/agents.yaml, or use `--lane ROLE=LANE`; `mini-ork lanes ls` lists lanes",
         ));
         return checks;
     }
     // A role whose lane nobody describes is among the mistakes above.
     let roles: Vec<String> = config
         .roles()
-        .map(|(role, lane)| format!("{role} → {lane}"))
+        .map(|(role, lanes)| format!("{role} → {}", lanes.join(" → ")))
         .collect();
     if !roles.is_empty() {
         checks.push(ok("roles", roles.join(", ")));
@@ -141,22 +153,43 @@ pub(super) fn checks(global: &GlobalSettings, checkout: Option<&Path>) -> Vec<Ch
     checks
 }
 
-fn lane_check(global: &GlobalSettings, lane: &Lane, file: &str) -> Check {
+pub(super) fn lane_check(global: &GlobalSettings, lane: &Lane, file: &str) -> Check {
     const NAME: &str = "lane";
     match mistake(lane, global) {
-        None => ok(NAME, format!("{} · {}", lane.name, runs(&lane.agent))),
+        None => match missing_key(lane, global) {
+            None => ok(NAME, format!("{} · {}", lane.name, runs(&lane.agent))),
+            Some(key) => missing(
+                NAME,
+                format!("{}: {}", lane.name, with_sources(&key)),
+                &key.remedy(),
+            ),
+        },
         Some(problem) => {
             let first = match lane.agent {
                 Agent::Executable { .. } => "install it, or make it executable",
                 Agent::Scripted { .. } => "write or correct it",
+                Agent::Model(_) => "install it, or put it on PATH",
             };
             missing(NAME, problem, &format!("{first}; the lane is in {file}"))
         }
     }
 }
 
-fn load(args: &LanesHereArgs, global: &GlobalSettings) -> Result<LaneConfig, CommandError> {
-    let checkout = checkout(global, args.repo.as_deref())?;
+/// Why the key of a lane that needs one cannot be had.
+fn missing_key(lane: &Lane, global: &GlobalSettings) -> Option<MissingSecret> {
+    let key = &lane.model()?.key;
+    // Nothing is shown that is made from a value.
+    let vault = Vault::new(&global.home.value, global.keyring(), Redactor::new());
+    let exported = |name: &str| global.environment.raw(name).map(OsStr::to_owned);
+    vault.resolve(key, &exported).err()
+}
+
+/// The lanes that hold here, or in `repository`.
+pub(super) fn load(
+    repository: Option<&Path>,
+    global: &GlobalSettings,
+) -> Result<LaneConfig, CommandError> {
+    let checkout = checkout(global, repository)?;
     LaneConfig::load(&global.home.value, checkout.as_deref()).map_err(|error| {
         CommandError::usage("the lanes cannot be used")
             .details(lines(&error))
@@ -165,18 +198,19 @@ fn load(args: &LanesHereArgs, global: &GlobalSettings) -> Result<LaneConfig, Com
 }
 
 fn describe(config: &LaneConfig, lane: &Lane) -> DescribedLane {
-    let (kind, command) = match &lane.agent {
-        Agent::Executable { argv } => ("executable", Some(argv.clone())),
-        Agent::Scripted { .. } => ("scripted", None),
+    let command = match &lane.agent {
+        Agent::Executable { argv } => Some(argv.clone()),
+        Agent::Scripted { .. } | Agent::Model(_) => None,
     };
     DescribedLane {
         lane: lane.name.clone(),
-        kind,
+        kind: lane.agent.kind(),
         runs: runs(&lane.agent),
         command,
+        model: lane.model().cloned(),
         roles: config
             .roles()
-            .filter(|(_, of)| *of == lane.name)
+            .filter(|(_, lanes)| lanes.contains(&lane.name))
             .map(|(role, _)| role.to_owned())
             .collect(),
         environment: lane.extra_env.keys().cloned().collect(),

@@ -1,3 +1,5 @@
+mod transcript;
+
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IsTerminal as _};
 use std::path::PathBuf;
@@ -7,6 +9,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use mini_ork_control::lanes::{Driver, TranscriptParser};
 use mini_ork_control::run::{ProcessOutput, RunDirectory, process_outputs, state_of};
 use mini_ork_node::supervise::{LogCursor, STDERR_LOG, STDOUT_LOG};
 use serde_json::json;
@@ -22,7 +25,9 @@ use crate::settings::GlobalSettings;
 const PIECE: usize = 64 << 10;
 /// How often a run that goes on is looked at.
 const STEP: Duration = Duration::from_millis(100);
-const STREAMS: [(&str, &str); 2] = [("stdout", STDOUT_LOG), ("stderr", STDERR_LOG)];
+const STREAMS: [(&str, &str); 2] = [(TRANSCRIPT, STDOUT_LOG), ("stderr", STDERR_LOG)];
+/// The stream on which an agent tells what it does.
+const TRANSCRIPT: &str = "stdout";
 
 /// Prints what the programs of a run wrote.
 pub(crate) fn logs(args: &LogsArgs, global: &GlobalSettings) -> CommandResult {
@@ -35,13 +40,14 @@ pub(crate) fn logs(args: &LogsArgs, global: &GlobalSettings) -> CommandResult {
         signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&interrupted))
             .map_err(|error| CommandError::failure("cannot listen to signals").caused_by(&error))?;
     }
-    let mut reader = Reader::new(if args.json {
+    let form = if args.json {
         Form::Json
     } else if io::stdout().is_terminal() {
         Form::Terminal
     } else {
         Form::Bytes
-    });
+    };
+    let mut reader = Reader::new(form, args.raw || args.json);
     loop {
         // Asked first: what was written before the end is then read below.
         let over = !args.follow || !goes_on(&selected)?;
@@ -112,6 +118,9 @@ enum Form {
 /// What was read so far, and how it is shown.
 struct Reader {
     form: Form,
+    /// What agents wrote is shown as they wrote it.
+    raw: bool,
+    transcripts: BTreeMap<PathBuf, TranscriptParser>,
     positions: BTreeMap<(PathBuf, &'static str), Position>,
     shown_last: Option<(PathBuf, &'static str)>,
     at_line_start: bool,
@@ -124,9 +133,11 @@ struct Position {
 }
 
 impl Reader {
-    fn new(form: Form) -> Self {
+    fn new(form: Form, raw: bool) -> Self {
         Self {
             form,
+            raw,
+            transcripts: BTreeMap::new(),
             positions: BTreeMap::new(),
             shown_last: None,
             at_line_start: true,
@@ -160,6 +171,18 @@ impl Reader {
                 })?;
                 let at_end = read.is_empty();
                 rest.extend(read);
+                if stream == TRANSCRIPT
+                    && !self.raw
+                    && let Some(driver) = output.driver
+                {
+                    position.offset += rest.len() as u64;
+                    let is_last = at_end && complete && output.ended;
+                    self.show_transcript(output, driver, &std::mem::take(&mut rest), is_last)?;
+                    if at_end {
+                        break;
+                    }
+                    continue;
+                }
                 let length = presentable(&rest, self.form, complete && at_end);
                 if length > 0 {
                     let piece: Vec<u8> = rest.drain(..length).collect();
@@ -176,6 +199,46 @@ impl Reader {
         Ok(())
     }
 
+    /// Shows what an agent did, as far as `piece` tells.
+    fn show_transcript(
+        &mut self,
+        output: &ProcessOutput,
+        driver: Driver,
+        piece: &[u8],
+        is_last: bool,
+    ) -> Result<(), CommandError> {
+        let parser = self
+            .transcripts
+            .entry(output.directory.clone())
+            .or_insert_with(|| TranscriptParser::new(driver));
+        let mut entries = parser.push(piece);
+        if is_last && let Some(parser) = self.transcripts.remove(&output.directory) {
+            entries.extend(parser.finish().0);
+        }
+        let shown = transcript::text(&entries);
+        if shown.is_empty() {
+            return Ok(());
+        }
+        let mut text = self.heading_if_changed(output, TRANSCRIPT);
+        text.push_str(&shown);
+        self.at_line_start = true;
+        render::out(&text)
+    }
+
+    /// Where the next text comes from, when that was not said last.
+    fn heading_if_changed(&mut self, output: &ProcessOutput, stream: &'static str) -> String {
+        let source = (output.directory.clone(), stream);
+        if self.shown_last.as_ref() == Some(&source) {
+            return String::new();
+        }
+        self.shown_last = Some(source);
+        if self.form != Form::Terminal {
+            return String::new();
+        }
+        let line_end = if self.at_line_start { "" } else { "\n" };
+        format!("{line_end}{}", heading(output, stream))
+    }
+
     fn show(
         &mut self,
         output: &ProcessOutput,
@@ -183,27 +246,17 @@ impl Reader {
         offset: u64,
         piece: &[u8],
     ) -> Result<(), CommandError> {
-        let source = (output.directory.clone(), stream);
-        let changed = self.shown_last.as_ref() != Some(&source);
+        let mut text = self.heading_if_changed(output, stream);
         match self.form {
-            Form::Bytes => render::out_bytes(piece)?,
-            Form::Json => render::json(&as_json(output, stream, offset, piece))?,
+            Form::Bytes => render::out_bytes(piece),
+            Form::Json => render::json(&as_json(output, stream, offset, piece)),
             Form::Terminal => {
-                let mut text = String::new();
-                if changed {
-                    if !self.at_line_start {
-                        text.push('\n');
-                    }
-                    text.push_str(&heading(output, stream));
-                }
                 let words = render::harmless(piece);
                 self.at_line_start = words.ends_with('\n');
                 text.push_str(&words);
-                render::out(&text)?;
+                render::out(&text)
             }
         }
-        self.shown_last = Some(source);
-        Ok(())
     }
 }
 

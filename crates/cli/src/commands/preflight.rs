@@ -16,7 +16,7 @@ pub(super) fn check_lanes(plan: &Plan, global: &GlobalSettings) -> Result<(), Co
     let mistakes: BTreeSet<String> = plan
         .nodes
         .iter()
-        .filter_map(|planned| planned.lane.as_ref())
+        .flat_map(|planned| planned.lane.iter().chain(&planned.fallbacks))
         .filter_map(|lane| mistake(lane, global))
         .collect();
     if mistakes.is_empty() {
@@ -44,5 +44,10 @@ pub(super) fn mistake(lane: &Lane, global: &GlobalSettings) -> Option<String> {
                 .map(|error| format!("{name}: {}", with_sources(&error))),
             Err(error) => Some(format!("{name}: {}", with_sources(&error))),
         },
+        Agent::Model(model) => {
+            let program = model.driver.program()?;
+            let found = find_program(global, OsStr::new(program));
+            (found.is_none()).then(|| format!("{name}: the program `{program}` was not found"))
+        }
     }
 }

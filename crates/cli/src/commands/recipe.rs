@@ -54,7 +54,11 @@ fn show(args: &RecipeShowArgs, global: &GlobalSettings) -> CommandResult {
         .filter(|node| node.kind.uses_lane())
         .map(|node| {
             let lane = lanes.resolve(node.id.as_str(), node.role(), &BTreeMap::new());
-            (node.id.to_string(), lane.ok().map(|lane| lane.name.clone()))
+            (
+                node.id.to_string(),
+                lane.ok()
+                    .and_then(|lanes| Some(lanes.first()?.name.clone())),
+            )
         })
         .collect();
     if args.json {

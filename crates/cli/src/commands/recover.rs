@@ -1,5 +1,6 @@
 use mini_ork_control::run::{self, Recovery};
 use mini_ork_control::store::Store;
+use mini_ork_node::redact::Redactor;
 
 use super::drive::{
     broken_off, conclude, drive, execution, fault_point, find_git, open_workspace, user_excludes,
@@ -19,12 +20,15 @@ pub(crate) fn recover(args: &RecoverArgs, global: &GlobalSettings) -> CommandRes
         .map(|text| parse_money("--budget", text))
         .transpose()?;
     let run = selected.run.clone();
+    let redactor = Redactor::new();
+    let models = global.model_sources(Some(&selected.row.repository), &redactor)?;
     let recovery = Recovery {
         home: global.home.value.clone(),
         run: selected.run,
         git: find_git(global)?,
         workspace: open_workspace(global, &selected.row.backend)?,
         execution: execution(global),
+        models,
         excludes: user_excludes(global),
         budget_usd,
         daily_budget_usd: daily_budget(global)?.value,
@@ -37,7 +41,7 @@ pub(crate) fn recover(args: &RecoverArgs, global: &GlobalSettings) -> CommandRes
         async |observer, asked| run::recover(recovery, &store, observer, asked).await,
         !args.json,
     )?
-    .map_err(|error| broken_off(global, &run, &error, args.json))?;
+    .map_err(|error| broken_off(global, &run, &error, args.json).redacted(&redactor))?;
     let status = conclude(&view, args.json)?;
     apply_when_asked(args.apply, &view, global, status)
 }

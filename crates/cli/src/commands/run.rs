@@ -8,16 +8,17 @@ use mini_ork_control::kickoff::{Kickoff, Question};
 use mini_ork_control::lanes::LaneConfig;
 use mini_ork_control::recipe::{Catalog, Recipe, classify};
 use mini_ork_control::run::{
-    self, PlanError, RunRequest, RunView, StartError, make_plan, shows_its_tests,
+    self, ModelSources, PlanError, RunRequest, RunView, StartError, make_plan, shows_its_tests,
 };
 use mini_ork_control::store::Store;
 use mini_ork_node::git::{DiscoverError, Repository};
+use mini_ork_node::redact::Redactor;
 use mini_ork_protocol::RunId;
 
 use super::apply;
 use super::drive::{
-    broken_off, conclude, drive, execution, fault_point, find_git, open_workspace, run_error,
-    user_excludes,
+    broken_off, conclude, drive, execution, fault_point, find_git, missing_keys, open_workspace,
+    run_error, user_excludes,
 };
 use super::preflight::check_lanes;
 use crate::cli::RunArgs;
@@ -28,7 +29,17 @@ use crate::settings::{GlobalSettings, RunSettings, Setting, Source};
 /// Carries out a recipe on a kickoff.
 pub(crate) fn run(args: RunArgs, global: &GlobalSettings) -> CommandResult {
     let settings = RunSettings::resolve(args, global)?;
-    let request = request(&settings, global)?;
+    let redactor = Redactor::new();
+    // No message is made from a key; should a vendor's be, it is not shown.
+    carry_out(&settings, global, &redactor).map_err(|error| error.redacted(&redactor))
+}
+
+fn carry_out(
+    settings: &RunSettings,
+    global: &GlobalSettings,
+    redactor: &Redactor,
+) -> CommandResult {
+    let (request, models) = request(settings, global, redactor)?;
     if settings.dry_run {
         return dry_run(&request, settings.json);
     }
@@ -39,11 +50,12 @@ pub(crate) fn run(args: RunArgs, global: &GlobalSettings) -> CommandResult {
             .hint("make the home writable, or use another with --home DIR")
     })?;
     let view = drive(
-        async |observer, asked| run::start(request, &store, observer, asked).await,
+        async |observer, asked| run::start(request, models, &store, observer, asked).await,
         !settings.json,
     )?
     .map_err(|error| match error {
         StartError::Plan(error) => plan_error(&error),
+        StartError::Keys(missing) => missing_keys(&missing),
         StartError::Run(error) => run_error(&error),
         StartError::Broken { run, error } => broken_off(global, &run, &error, settings.json),
     })?;
@@ -64,7 +76,11 @@ pub(crate) fn apply_when_asked(
     Ok(status)
 }
 
-fn request(settings: &RunSettings, global: &GlobalSettings) -> Result<RunRequest, CommandError> {
+fn request(
+    settings: &RunSettings,
+    global: &GlobalSettings,
+    redactor: &Redactor,
+) -> Result<(RunRequest, ModelSources), CommandError> {
     let (recipe_name, kickoff_path) = positional(settings, global)?;
     let bytes = read_kickoff(&kickoff_path)?;
     let file = kickoff_path.display().to_string();
@@ -84,6 +100,7 @@ fn request(settings: &RunSettings, global: &GlobalSettings) -> Result<RunRequest
             .hint("`mini-ork help lanes` describes both files")
     })?;
     let (kickoff, answers, questions) = settle_questions(&kickoff, &recipe, checkout, settings)?;
+    let models = global.model_sources(checkout, redactor)?;
     let mut records = settings.records(global);
     records.push(repository_setting);
     let request = RunRequest {
@@ -108,7 +125,7 @@ fn request(settings: &RunSettings, global: &GlobalSettings) -> Result<RunRequest
     let plan = make_plan(&request, placeholder()?).map_err(|error| plan_error(&error))?;
     check_overrides(&request)?;
     check_lanes(&plan, global)?;
-    Ok(request)
+    Ok((request, models))
 }
 
 fn positional(

@@ -38,7 +38,7 @@ pub(crate) struct ShownLane {
     pub(crate) file: String,
 }
 
-/// A role and the lane that plays it.
+/// A role and the lanes that play it, as a chain.
 pub(crate) struct ShownRole {
     pub(crate) role: String,
     pub(crate) lane: String,
@@ -63,9 +63,9 @@ pub(crate) fn settings(args: &SettingsArgs, global: &GlobalSettings) -> CommandR
             .collect(),
         roles: lanes
             .roles()
-            .map(|(role, lane)| ShownRole {
+            .map(|(role, chain)| ShownRole {
                 role: role.to_owned(),
-                lane: lane.to_owned(),
+                lane: chain.join(" → "),
                 file: lanes.role_file(role).unwrap_or_default().to_owned(),
             })
             .collect(),
@@ -187,6 +187,10 @@ pub(super) fn runs(agent: &Agent) -> String {
     match agent {
         Agent::Executable { argv } => argv.join(" "),
         Agent::Scripted { file } => format!("replays {}", file.display()),
+        Agent::Model(model) => {
+            let program = model.driver.program().unwrap_or("built-in agent");
+            format!("{program} with {}", model.model)
+        }
     }
 }
 

@@ -34,9 +34,10 @@ pub(super) fn view(reader: &StoreReader, row: &RunRow) -> Result<RunView, Comman
 }
 
 fn live(view: &RunView, node: &NodeView) -> LiveNode {
-    let attempt = node.directory.as_deref();
-    let said =
-        attempt.and_then(|directory| last_words(&Path::new(&view.directory).join(directory)));
+    let said = node
+        .directory
+        .as_deref()
+        .and_then(|directory| last_words(&Path::new(&view.directory).join(directory), node.driver));
     LiveNode {
         node: node.node.clone(),
         elapsed_ms: node

@@ -4,16 +4,17 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use mini_ork_control::run::{now_ms, with_sources};
-use mini_ork_control::secret::SecretName;
 use mini_ork_control::vault::{
-    EntryKind, ImportError, ListedEntry, MissingSecret, NewEntry, Vault, VaultError,
+    EntryKind, ImportError, KeyPlace, ListedEntry, MissingSecret, NewEntry, Vault, VaultError,
 };
 use mini_ork_node::redact::Redactor;
+use mini_ork_node::secret::SecretName;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::{
-    VaultArgs, VaultCommand, VaultImportArgs, VaultListArgs, VaultRemoveArgs, VaultSetArgs,
+    KeyPlaceArg, VaultArgs, VaultCommand, VaultImportArgs, VaultKeyArgs, VaultListArgs,
+    VaultRemoveArgs, VaultSetArgs,
 };
 use crate::env_vars;
 use crate::error::{CommandError, CommandResult, ExitStatus};
@@ -43,13 +44,14 @@ pub(crate) struct CheckedSecret {
 /// Keeps, lists and checks the keys of agents.
 pub(crate) fn vault(args: VaultArgs, global: &GlobalSettings) -> CommandResult {
     let redactor = Redactor::new();
-    let vault = Vault::new(&global.home.value, redactor.clone());
+    let vault = Vault::new(&global.home.value, global.keyring(), redactor.clone());
     let result = match args.command {
         VaultCommand::Set(args) => set(args, global, &vault),
         VaultCommand::Ls(args) => list(&args, global, &vault),
         VaultCommand::Rm(args) => remove(&args, &vault),
         VaultCommand::Import(args) => import(&args, global, &vault),
         VaultCommand::Check(args) => check(&args, global, &vault),
+        VaultCommand::Key(args) => key(&args, &vault),
     };
     // No message is made from a value; should one ever be, it is not shown.
     result.map_err(|error| error.redacted(&redactor))
@@ -211,6 +213,42 @@ fn check(args: &VaultListArgs, global: &GlobalSettings, vault: &Vault) -> Comman
     } else {
         ExitStatus::Failure
     })
+}
+
+/// Tells where the key is, once it is where it is wanted.
+fn key(args: &VaultKeyArgs, vault: &Vault) -> CommandResult {
+    let mut moved = false;
+    if let Some(to) = args.to {
+        let place = match to {
+            KeyPlaceArg::File => KeyPlace::File,
+            KeyPlaceArg::Keyring => KeyPlace::Keyring,
+        };
+        moved = vault
+            .move_key(place)
+            .map_err(|error| vault_error("the key was not moved", &error, ExitStatus::Failure))?;
+    }
+    let place = vault
+        .key_place()
+        .map_err(|error| vault_error("cannot find the key", &error, ExitStatus::Failure))?;
+    if args.json {
+        render::json(&json!({"format": 1, "place": place, "moved": moved}))?;
+        return Ok(ExitStatus::Success);
+    }
+    let place = match place {
+        Some(KeyPlace::File) => format!("file {}", vault.key_file().display()),
+        Some(KeyPlace::Keyring) => "keyring of your session".to_owned(),
+        None => {
+            render::err(&empty(vault));
+            return Ok(ExitStatus::Success);
+        }
+    };
+    let what = if moved {
+        paint(Style::Good, "moved to").to_string()
+    } else {
+        "the key is in the".to_owned()
+    };
+    render::out(&format!("{what} {place}\n"))?;
+    Ok(ExitStatus::Success)
 }
 
 fn listed(vault: &Vault) -> Result<Vec<ListedEntry>, CommandError> {

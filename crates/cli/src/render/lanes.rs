@@ -1,13 +1,12 @@
 use std::fmt::Write as _;
 
+use mini_ork_control::lanes::{Inject, LaneLimits};
+
 use super::text::{Style, one_line, paint, table};
 use crate::commands::DescribedLane;
 
 /// Lanes as a table.
 pub(crate) fn lanes(lanes: &[DescribedLane]) -> String {
-    if lanes.is_empty() {
-        return "no lanes yet: `mini-ork help lanes` says how to describe one\n".to_owned();
-    }
     let rows: Vec<Vec<String>> = lanes
         .iter()
         .map(|lane| {
@@ -33,6 +32,15 @@ pub(crate) fn lane(lane: &DescribedLane) -> String {
     line("lane", &lane.lane);
     line("kind", lane.kind);
     line("runs", &lane.runs);
+    if let Some(model) = &lane.model {
+        line("api", &format!("{} at {}", model.api, model.base_url));
+        let holder = match model.inject {
+            Inject::Gateway => "held by the gateway",
+            Inject::Env => "given to the agent",
+        };
+        line("key", &format!("{}, {holder}", model.key));
+        line("limits", &limits(&model.limits));
+    }
     line("roles", &roles(lane));
     if !lane.environment.is_empty() {
         let names = lane.environment.join(", ");
@@ -40,6 +48,20 @@ pub(crate) fn lane(lane: &DescribedLane) -> String {
     }
     line("from", &lane.file);
     text
+}
+
+fn limits(limits: &LaneLimits) -> String {
+    let mut parts = vec![format!("{} calls", limits.max_calls)];
+    if let Some(turns) = limits.max_turns {
+        parts.push(format!("{turns} turns"));
+    }
+    if let Some(tokens) = limits.max_output_tokens {
+        parts.push(format!("{tokens} tokens in an answer"));
+    }
+    if let Some(tokens) = limits.context_tokens {
+        parts.push(format!("{tokens} tokens of context"));
+    }
+    parts.join(", ")
 }
 
 fn roles(lane: &DescribedLane) -> String {

@@ -2,6 +2,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use mini_ork_control::lanes::Driver;
 use mini_ork_control::report::{duration, money};
 use mini_ork_control::run::{
     NodeOutcome, Phase, RunDirectory, RunEvent, RunObserver, RunState, last_words,
@@ -35,8 +36,8 @@ struct Row {
     node: NodeId,
     shown: GraphRow,
     since: Option<Instant>,
-    /// Directory of the attempt whose last line is shown.
-    attempt: Option<PathBuf>,
+    /// Directory of the attempt whose last words are shown, and what they are a transcript of.
+    attempt: Option<(PathBuf, Option<Driver>)>,
 }
 
 impl Progress {
@@ -73,7 +74,10 @@ impl Progress {
         for row in &mut display.rows {
             let Some(since) = row.since else { continue };
             row.shown.time_ms = Some(milliseconds(since.elapsed()));
-            if let Some(said) = row.attempt.as_deref().and_then(last_words) {
+            let Some((attempt, driver)) = &row.attempt else {
+                continue;
+            };
+            if let Some(said) = last_words(attempt, *driver) {
                 row.shown.words = said;
             }
         }
@@ -173,12 +177,13 @@ impl Display {
                     start.round,
                     start.attempt,
                 );
+                let driver = state.plan().driver(&start.node, start.lane.as_deref());
                 if let Some(row) = self.row(&start.node) {
                     row.shown.state = "running";
                     row.shown.time_ms = Some(0);
                     row.shown.words = again.trim().to_owned();
                     row.since = Some(Instant::now());
-                    row.attempt = Some(attempt);
+                    row.attempt = Some((attempt, driver));
                 }
                 self.plain(&format!("{} started{again}", start.node));
             }

@@ -36,10 +36,6 @@ pub(crate) fn settings(shown: &Shown) -> String {
     text.push('\n');
     text.push_str(&table(&["RECIPES", "IN THIS ORDER", ""], &rows));
     text.push('\n');
-    if shown.lanes.is_empty() {
-        text.push_str("no lanes yet: `mini-ork help lanes` says how to describe one\n");
-        return text;
-    }
     let rows: Vec<Vec<String>> = shown
         .lanes
         .iter()

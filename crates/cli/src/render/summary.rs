@@ -2,6 +2,7 @@ use std::fmt::Write as _;
 
 use mini_ork_control::report::{duration, money};
 use mini_ork_control::run::{NodeView, RunView, now_ms};
+use mini_ork_control::spending::CostView;
 
 use super::text::{Style, one_line, paint, plural};
 
@@ -21,11 +22,33 @@ pub(crate) fn summary(view: &RunView) -> String {
             .ended_at_ms
             .unwrap_or_else(now_ms)
             .saturating_sub(view.started_at_ms);
-        let spent = money(view.cost_usd, view.cost_unknown);
+        let spent = match &view.costs {
+            Some(costs) => spent(&costs.total),
+            None => money(view.cost_usd, view.cost_unknown),
+        };
         line(
             &mut text,
             "cost",
             &format!("{spent} · {}", duration(elapsed)),
+        );
+    }
+    for node in view.nodes.iter().filter(|node| !node.instead_of.is_empty()) {
+        let before = node.instead_of.join(", ");
+        let lane = node.lane.as_deref().unwrap_or("–");
+        line(
+            &mut text,
+            "lane",
+            &format!("{} was given to {lane} instead of {before}", node.node),
+        );
+    }
+    if !view.keys_inside.is_empty() {
+        line(
+            &mut text,
+            "keys",
+            &format!(
+                "the agents of {} hold theirs themselves (inject: env)",
+                view.keys_inside.join(", ")
+            ),
         );
     }
     for kept in &view.kept {
@@ -161,6 +184,20 @@ fn publisher_files(view: &RunView) -> u64 {
         .filter(|node| node.kind == "publisher")
         .filter_map(|node| node.published_files)
         .sum()
+}
+
+/// Money, and what it was spent on.
+fn spent(total: &CostView) -> String {
+    let money = total.money();
+    if total.calls == 0 {
+        return money;
+    }
+    let [input, from_cache, to_cache, output] = total.token_cells();
+    let calls = plural(usize::try_from(total.calls).unwrap_or(usize::MAX), "call");
+    format!(
+        "{money} · {calls}, tokens: {input} in, {from_cache} from cache, {to_cache} to cache, \
+         {output} out"
+    )
 }
 
 fn is_judge(node: &NodeView) -> bool {

@@ -88,6 +88,11 @@ impl Environment {
         }
     }
 
+    /// All variables as they are.
+    pub(crate) fn all(self) -> Vec<(OsString, OsString)> {
+        self.variables.into_iter().collect()
+    }
+
     /// The value of `name`; an empty one counts as unset.
     pub(crate) fn raw(&self, name: &str) -> Option<&OsStr> {
         self.variables

@@ -3,6 +3,7 @@
 
 mod environment;
 mod limits;
+mod models;
 mod run;
 
 use std::ffi::{OsStr, OsString};

@@ -32,6 +32,7 @@ pub(crate) struct RunSettings {
     pub(crate) daily_budget_usd: Setting<f64>,
     pub(crate) backend: Setting<String>,
     pub(crate) placement: Setting<String>,
+    pub(crate) scope: Setting<&'static str>,
     pub(crate) apply: bool,
     pub(crate) dry_run: bool,
     pub(crate) may_ask: bool,
@@ -76,6 +77,7 @@ impl RunSettings {
             daily_budget_usd: daily_budget(global)?,
             backend,
             placement,
+            scope: sandbox_scope(global)?,
             apply: args.apply,
             dry_run: args.dry_run || environment.switch(env_vars::MINI_ORK_DRY_RUN)?,
             may_ask: !args.no_input && !environment.switch(env_vars::MINI_ORK_NONINTERACTIVE)?,
@@ -114,6 +116,7 @@ impl RunSettings {
                 .record(self.daily_budget_usd.value.to_string()),
             self.backend.record(self.backend.value.clone()),
             self.placement.record(self.placement.value.clone()),
+            self.scope.record(self.scope.value),
         ];
         if let Some(deadline) = &self.deadline {
             records.push(deadline.record(format!("{} s", deadline.value.as_secs())));
@@ -187,6 +190,23 @@ pub(crate) fn boundaries(
         }
     }
     Ok((backend, placement))
+}
+
+/// How much of an agent is inside of the boundary: all of it, or its tools alone.
+fn sandbox_scope(global: &GlobalSettings) -> Result<Setting<&'static str>, CommandError> {
+    const NAME: &str = "sandbox_scope";
+    const VARIABLE: &str = env_vars::MO_SANDBOX_SCOPE;
+    const SCOPES: [&str; 2] = ["agent", "tool"];
+    let Some(text) = global.environment.text(VARIABLE)? else {
+        return Ok(Setting::new(NAME, SCOPES[0], Source::Default));
+    };
+    match SCOPES.into_iter().find(|scope| *scope == text) {
+        Some(scope) => Ok(Setting::new(NAME, scope, Source::Variable(VARIABLE))),
+        None => Err(
+            CommandError::usage(format!("{VARIABLE} is `{text}`, which is no scope"))
+                .hint(format!("known: {}", SCOPES.join(", "))),
+        ),
+    }
 }
 
 /// The time limit of a node that sets none.

@@ -246,6 +246,7 @@ fn a_boundary_that_there_is_not() {
         ("MO_PLACEMENT", "remote"),
         ("MO_NODE_ISOLATION", "1"),
         ("MO_NODE_ISOLATION", "maybe"),
+        ("MO_SANDBOX_SCOPE", "process"),
         ("MO_SANDBOX_NETWORK", "none"),
         ("MO_SANDBOX_NETWORK", "allowlist"),
     ] {

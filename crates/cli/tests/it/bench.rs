@@ -1,5 +1,7 @@
 //! The measurements: that they come to an end, hold together, and leave nothing behind.
 
+use mini_ork_testkit::skip;
+
 use crate::support::new_env;
 
 #[test]
@@ -34,4 +36,29 @@ fn every_part_is_measured_and_nothing_is_left() {
     assert_eq!(fs_err::read_dir(&lab).unwrap().count(), 0);
     assert!(!env.home().exists(), "measuring made the user's home");
     env.assert_no_process();
+}
+
+#[test]
+fn the_gateway_is_measured_beside_nginx() {
+    let env = new_env();
+    let lab = env.root().join("lab");
+    fs_err::create_dir(&lab).unwrap();
+    let arguments = "bench gateway --json --samples 1 --clients 10 --calls 2 --dir lab";
+    let measured = env.mini_ork(arguments.split_ascii_whitespace()).run();
+    assert_eq!(fs_err::read_dir(&lab).unwrap().count(), 0);
+    env.assert_no_process();
+    if measured.errors().contains("`nginx` cannot be run") {
+        assert!(measured.expect(1).errors().contains("apt-get install"));
+        skip("nginx is not installed");
+        return;
+    }
+    let report = measured.expect(0).json();
+    let rows = report["rows"].as_array().unwrap();
+    for part in ["steady", "burst", "memory", "slow"] {
+        assert!(rows.iter().any(|row| row["part"] == part), "no {part}");
+    }
+    for row in rows {
+        assert!(row["median"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert_eq!(report["goals"].as_array().unwrap().len(), 6);
 }

@@ -311,3 +311,126 @@ fn the_record_of_a_run_tells_the_daily_budget_and_its_source() {
     assert_eq!(text(setting, "value"), "7.5");
     assert_eq!(text(setting, "source"), "variable MO_DAILY_BUDGET_USD");
 }
+
+/// Calls as a gateway has them written down: one that ended, and one that was cut.
+fn add_calls(env: &TestEnv) {
+    edit(
+        env,
+        "INSERT INTO costs (run, recipe, node, round, attempt, lane, metered, model, at_ms,
+                            duration_ms, input_tokens, cache_read_tokens, cache_write_tokens,
+                            output_tokens, complete, cost_usd)
+         SELECT run, recipe, node, 1, 1, 'metered', 1, 'm', at_ms, 5, 1500, 2000000, 0, 40,
+                complete, 0.125
+         FROM (SELECT run, recipe, node, at_ms FROM costs WHERE node = 'implementer'),
+              (SELECT 0 AS complete UNION SELECT 1)",
+    );
+}
+
+#[test]
+fn calls_are_shown_with_their_tokens_and_a_cut_one_as_at_least() {
+    let env = priced();
+    let run = run_json(&env, &repo(&env), "code-fix").expect(0).json();
+    assert_eq!(run["costs"]["total"]["calls"], 0);
+    add_calls(&env);
+    let by_lane = costs(&env, &["--by", "lane"]);
+    let metered = &by_lane["groups"][1];
+    assert_eq!(text(metered, "name"), "metered");
+    assert_eq!(metered["nodes"], 1);
+    assert_eq!(metered["calls"], 2);
+    assert_eq!(metered["cut_calls"], 1);
+    assert_eq!(metered["cost_usd"], 0.25);
+    assert_eq!(metered["cost_unknown"], true);
+    assert_eq!(metered["tokens"]["input"], 3000);
+    assert_eq!(metered["tokens"]["cache_read"], 4_000_000);
+    let shown = env.mini_ork(["costs", "--by", "lane"]).run().expect(0);
+    let shown = shown.text();
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "LANE          RUNS  NODES  CALLS  INPUT  FROM CACHE  TO CACHE  OUTPUT  SPENT",
+            "default-lane  1     3      –      –      –           –         –       $0.60",
+            "metered       1     1      2      3.0k+  4.0M+       0+        80+     at least $0.25",
+            "worker-lane   1     1      –      –      –           –         –       $0.20",
+            "total         1     4      2      3.0k+  4.0M+       0+        80+     at least $1.05",
+            "last 24 h: at least $1.05 of $50.00 a day (default)",
+        ]
+    );
+    let id = text(&run, "run");
+    let status = env.mini_ork(["status", id]).run().expect(0);
+    let status = status.text();
+    assert!(
+        status.contains("at least $1.05 · 2 calls, tokens: 3.0k+ in"),
+        "{status}"
+    );
+    let status = env
+        .mini_ork(["status", id, "--json"])
+        .run()
+        .expect(0)
+        .json();
+    let lanes = status["costs"]["lanes"].as_array().unwrap();
+    let found: Vec<(&str, &str)> = lanes
+        .iter()
+        .map(|lane| (text(lane, "node"), text(lane, "lane")))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("planner", "default-lane"),
+            ("implementer", "worker-lane"),
+            ("reviewer", "default-lane"),
+            ("eval", "default-lane"),
+            ("implementer", "metered"),
+        ]
+    );
+    assert_eq!(status["cost_usd"], 1.05);
+}
+
+#[test]
+fn the_report_tells_what_each_node_cost_on_each_lane() {
+    let env = priced();
+    let view = run_json(&env, &repo(&env), "code-fix").expect(0).json();
+    let report = env.run_directory(text(&view, "run")).join("report.md");
+    let report = fs_err::read_to_string(report).unwrap();
+    for line in [
+        "| node | lane | calls | input | from cache | to cache | output | cost |",
+        "| implementer | worker-lane | – | – | – | – | – | $0.20 |",
+        "| **total** |  | – | – | – | – | – | $0.80 |",
+    ] {
+        assert!(report.lines().any(|found| found == line), "{report}");
+    }
+}
+
+/// A gateway writes each call down while the node runs: it counts at once, and no word of the lane
+/// is added to it in the end.
+#[test]
+fn calls_of_a_node_that_runs_count_at_once_and_in_its_end() {
+    let env = new_env();
+    env.repo("repo", PROJECT);
+    env.kickoff("The answer is wrong", &[CHECK]);
+    let work = format!(
+        "touch '{0}/begun'; while ! test -e '{0}/go-on'; do sleep 0.05; done; echo 42 > answer\n\
+         echo '{{\"cost_usd\": 0.5}}' > \"$MO_USAGE_FILE\"",
+        env.root().display()
+    );
+    env.lanes(&[("default", Lane::Shell(&crate::support::agent(&work)))]);
+    let running = crate::support::spawn_until_begun(&env, "code-fix");
+    edit(
+        &env,
+        "INSERT INTO costs (run, recipe, node, round, attempt, lane, metered, at_ms, complete,
+                            cost_usd)
+         SELECT run, recipe, 'implementer', 1, 1, 'metered', 1, started_at_ms, 1, 0.125 FROM runs",
+    );
+    let status = env.mini_ork(["status", "--json"]).run().expect(0).json();
+    assert_eq!(status["status"], "running");
+    assert_eq!(status["costs"]["total"]["calls"], 1);
+    assert_eq!(status["cost_usd"], 0.125);
+    fs_err::write(env.root().join("go-on"), "").unwrap();
+    let view = running.wait().expect(0).json();
+    let implementer = node(&view, "implementer");
+    assert_eq!(implementer["cost_usd"], 0.125);
+    assert_eq!(implementer["cost_unknown"], false);
+    assert_eq!(view["cost_usd"], 0.125);
+    // The others said nothing of their cost.
+    assert_eq!(view["cost_unknown"], true);
+}

@@ -74,17 +74,25 @@ fn lanes_are_listed_with_their_roles_and_files() {
         .expect(0)
         .json();
     let lanes = json["lanes"].as_array().unwrap();
+    let (built_in, lanes): (Vec<&Value>, Vec<&Value>) = lanes
+        .iter()
+        .partition(|lane| text(lane, "file") == "built in");
+    let names: Vec<&str> = built_in.iter().map(|lane| text(lane, "lane")).collect();
+    assert_eq!(
+        names,
+        ["anthropic", "claude", "codex", "openai", "opencode"]
+    );
     let names: Vec<&str> = lanes.iter().map(|lane| text(lane, "lane")).collect();
     assert_eq!(names, ["careful", "house", "rehearsal"]);
-    assert_eq!(text(&lanes[0], "kind"), "executable");
+    assert_eq!(text(lanes[0], "kind"), "executable");
     assert_eq!(lanes[0]["command"], json!(["my-agent", "--quiet"]));
     assert_eq!(lanes[0]["roles"], json!(["default", "worker"]));
     assert_eq!(lanes[1]["roles"], json!(["reviewer"]));
-    assert!(text(&lanes[1], "file").ends_with("repo/.mini-ork/config/providers.yaml"));
-    assert_eq!(text(&lanes[2], "kind"), "scripted");
+    assert!(text(lanes[1], "file").ends_with("repo/.mini-ork/config/providers.yaml"));
+    assert_eq!(text(lanes[2], "kind"), "scripted");
     assert_eq!(lanes[2]["roles"], json!([]));
     assert!(lanes[2]["command"].is_null());
-    assert!(text(&lanes[2], "runs").ends_with("home/rehearsal.yaml"));
+    assert!(text(lanes[2], "runs").ends_with("home/rehearsal.yaml"));
 
     let shown = env
         .mini_ork(["lanes", "ls"])
@@ -97,7 +105,7 @@ fn lanes_are_listed_with_their_roles_and_files() {
 
     let empty = new_env();
     let shown = empty.mini_ork(["lanes", "ls"]).run().expect(0).text();
-    assert!(shown.contains("no lanes yet"), "{shown}");
+    assert!(shown.contains("claude with claude-"), "{shown}");
 }
 
 #[test]
@@ -131,6 +139,70 @@ fn a_lane_is_shown_in_full_but_for_the_values_of_its_variables() {
         "{}",
         unknown.errors()
     );
+}
+
+#[test]
+fn a_model_lane_is_shown_with_the_name_of_its_key() {
+    let env = new_env();
+    let shown = env
+        .mini_ork(["lanes", "show", "claude"])
+        .run()
+        .expect(0)
+        .text();
+    for part in [
+        "claude-code",
+        "anthropic-messages at https://api.anthropic.com",
+        "ANTHROPIC_API_KEY, held by the gateway",
+        "built in",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let json = env
+        .mini_ork(["lanes", "show", "codex", "--json"])
+        .run()
+        .expect(0)
+        .json();
+    let model = &json["lane"]["model"];
+    assert_eq!(text(model, "driver"), "codex");
+    assert_eq!(text(model, "key"), "OPENAI_API_KEY");
+    assert_eq!(model["limits"]["max_calls"], 200);
+}
+
+#[test]
+fn bc_44_program_and_key_are_looked_for_once_a_role_wants_them() {
+    let env = ready();
+    assert_eq!(check(&env, 0)["ok"], true);
+    env.write(
+        "home/config/agents.yaml",
+        "lanes:\n  default: [careful, opencode]\n",
+    );
+    let problem = only_problem(&env);
+    assert!(
+        text(&problem, "text").contains("`opencode` was not found"),
+        "{problem}"
+    );
+    env.program_on_path("opencode", "#!/bin/sh\n");
+    let problem = only_problem(&env);
+    assert!(
+        text(&problem, "text").contains("OPENAI_API_KEY")
+            && text(&problem, "remedy").contains("mini-ork vault set OPENAI_API_KEY"),
+        "{problem}"
+    );
+    let checks = env
+        .mini_ork(["lanes", "check", "--repo", "repo"])
+        .env("OPENAI_API_KEY", "SENTINEL")
+        .run()
+        .expect(0)
+        .text();
+    assert!(checks.contains("default → careful → opencode"), "{checks}");
+    assert!(!checks.contains("SENTINEL"), "{checks}");
+    let blank = env
+        .mini_ork(["lanes", "check", "--repo", "repo"])
+        .env("OPENAI_API_KEY", " \n")
+        .run()
+        .expect(1)
+        .text();
+    assert!(blank.contains("OPENAI_API_KEY"), "{blank}");
 }
 
 #[test]

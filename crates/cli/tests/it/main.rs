@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests fail tests")]
 
+mod agents;
 mod attachment;
 mod bad_input;
 mod bench;
+mod built_in_agent;
 mod changes;
 mod clean;
 mod containment;
@@ -12,12 +14,14 @@ mod costs;
 mod disk_full;
 mod ending;
 mod hostile_git;
+mod keyring;
 mod kill_points;
 mod lanes;
 mod large;
 mod layouts;
 mod limits;
 mod looking;
+mod metering;
 mod names;
 mod outcome;
 mod parallel;

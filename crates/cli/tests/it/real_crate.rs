@@ -6,7 +6,7 @@ use mini_ork_testkit::{Lane, Repo, TestEnv};
 
 use crate::support::{agent, lines_of, new_env, node, run_json, text};
 
-const RIGHT: &str = "            _ => return Err(StrSimError::DifferentLengthArgs),\n";
+pub(crate) const RIGHT: &str = "            _ => return Err(StrSimError::DifferentLengthArgs),\n";
 const WRONG: &str = "            _ => return Ok(count),\n";
 const TEST: &str = "    #[test]\n    fn hamming_unequal_length() {\n        assert_eq!(\n            \
                     Err(StrSimError::DifferentLengthArgs),\n            \
@@ -14,13 +14,13 @@ const TEST: &str = "    #[test]\n    fn hamming_unequal_length() {\n        asse
 const COMMAND: &str = "cargo test --lib --tests";
 
 /// A world with the crate in `repo`, its bug, and the kickoff that reports it.
-struct Crate {
-    env: TestEnv,
+pub(crate) struct Crate {
+    pub(crate) env: TestEnv,
     source: String,
 }
 
 impl Crate {
-    fn with_bug() -> Self {
+    pub(crate) fn with_bug() -> Self {
         let env = new_env();
         let repo = env.repo("repo", &[]);
         copy(&source_of("strsim", &env), repo.path());

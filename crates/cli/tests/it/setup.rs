@@ -142,7 +142,10 @@ fn settings_say_where_each_value_came_from() {
     assert_eq!(text(of("daily_budget_usd"), "value"), "50");
     assert_eq!(text(of("daily_budget_usd"), "source"), "default");
     assert_eq!(text(of("may_ask"), "value"), "no");
-    assert!(text(&json["lanes"][0], "file").ends_with("config/providers.yaml"));
+    let lane = found(&json["lanes"], "lane", "default-lane");
+    assert!(text(lane, "file").ends_with("config/providers.yaml"));
+    let built_in = found(&json["lanes"], "lane", "claude");
+    assert_eq!(text(built_in, "file"), "built in");
     assert_eq!(text(&json["roles"][0], "lane"), "default-lane");
     let shown = env.mini_ork(["settings"]).run().expect(0).text();
     assert!(

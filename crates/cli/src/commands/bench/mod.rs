@@ -6,6 +6,7 @@
 
 mod chain;
 mod crowd;
+mod gateway;
 mod lab;
 mod report;
 mod sample;
@@ -14,6 +15,7 @@ mod tree;
 
 use std::path::Path;
 
+pub(super) use gateway::{PARTY_ARGUMENT, party_main};
 use lab::Lab;
 use report::Report;
 
@@ -26,6 +28,7 @@ use crate::settings::GlobalSettings;
 pub(crate) fn bench(args: &BenchArgs, global: &GlobalSettings) -> CommandResult {
     match &args.command {
         BenchCommand::Dispatch(args) => dispatch(args, global),
+        BenchCommand::Gateway(args) => gateway::gateway(args, global),
     }
 }
 

@@ -40,6 +40,19 @@ impl Samples {
         self.summary().median
     }
 
+    pub(super) fn extend(&mut self, values: &[f64]) {
+        self.0.extend_from_slice(values);
+    }
+
+    /// The value below which a `share` of all lies; zero when nothing was measured.
+    pub(super) fn at(&self, share: f64) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let index = (sorted.len() as f64 * share) as usize;
+        let last = sorted.len().saturating_sub(1);
+        sorted.get(index.min(last)).copied().unwrap_or_default()
+    }
+
     /// How many times the other each is that was measured in the same turn.
     pub(super) fn ratios(&self, other: &Self) -> Self {
         let pairs = self.0.iter().zip(&other.0);
@@ -72,6 +85,13 @@ mod tests {
         assert_eq!(odd.median(), 5.0);
         assert_eq!(Samples::default().summary().count, 0);
         assert_eq!(Samples::default().median(), 0.0);
+    }
+
+    #[test]
+    fn a_share_lies_below() {
+        let samples: Samples = (0..200).rev().map(f64::from).collect();
+        assert_eq!((samples.at(0.0), samples.at(0.99)), (0.0, 198.0));
+        assert_eq!((samples.at(1.0), Samples::default().at(0.5)), (199.0, 0.0));
     }
 
     #[test]

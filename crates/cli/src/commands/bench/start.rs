@@ -80,5 +80,6 @@ fn specification(cwd: &Path) -> ProcessSpec {
         timeout_ms: Some(60_000),
         grace_ms: 1000,
         output_limit: 1 << 20,
+        secrets: Vec::new(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Read as _, Stdin};
 
-use mini_ork_control::secret::{LONGEST_SECRET, Secret, SecretName};
+use mini_ork_node::secret::{LONGEST_SECRET, Secret, SecretName};
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
 use super::never_asks;
