@@ -1,14 +1,16 @@
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::StoreError;
 
 /// How long one process waits for another's transaction. Transactions here take milliseconds; a
 /// minute is only reached when a disk stalls, and then waiting is better than a lost status.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Between two tries of what SQLite does not wait for.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Opens the writing connection, making the home directory and the file, both for the user alone.
 pub(super) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
@@ -36,7 +38,7 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
         // WAL so that readers never wait for the writer; NORMAL because a commit must survive the
         // death of this process, while after a power cut losing the last moments is acceptable:
         // recovery then finds the processes and trees themselves.
-        connection.pragma_update(None, "journal_mode", "wal")?;
+        use_write_ahead_log(&connection)?;
         connection.pragma_update(None, "synchronous", "normal")?;
         connection.pragma_update(None, "foreign_keys", true)
     })()
@@ -45,6 +47,25 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
         source,
     })?;
     Ok(connection)
+}
+
+/// Going over to the write-ahead log takes the whole file for a moment. When several processes that
+/// share a new home want it together, SQLite tells them at once that it is busy and lets none wait.
+fn use_write_ahead_log(connection: &Connection) -> rusqlite::Result<()> {
+    let until = Instant::now() + BUSY_TIMEOUT;
+    loop {
+        match connection.pragma_update(None, "journal_mode", "wal") {
+            Err(error) if is_busy(&error) && Instant::now() < until => std::thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    let busy = [ErrorCode::DatabaseBusy, ErrorCode::DatabaseLocked];
+    error
+        .sqlite_error_code()
+        .is_some_and(|code| busy.contains(&code))
 }
 
 /// Opens a connection that cannot change anything.

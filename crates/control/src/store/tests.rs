@@ -272,6 +272,21 @@ const RUNS: &str = include_str!("migrations/20261129_runs.sql");
 const SPENDING: &str = include_str!("migrations/20261129_spending.sql");
 
 #[test]
+fn many_that_open_a_new_home_at_once_all_get_it() {
+    for _ in 0..20 {
+        let home = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            let opened: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| Store::open(home.path()).map(drop)))
+                .collect();
+            for each in opened {
+                each.join().unwrap().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
 fn a_database_from_before_there_were_costs_has_none_until_it_is_written_to() {
     let home = tempfile::tempdir().unwrap();
     drop(earlier(home.path(), &[RUNS]));

@@ -57,15 +57,15 @@ impl Drop for Place {
 
 #[test]
 fn paths_begin_at_the_root() {
-    let root = Path::new("/work/tree");
+    let root = Path::new("/place/tree");
     let parse = |text| InnerPath::parse(root, text).map(|path| path.as_path().to_owned());
     for (text, path) in [
         ("src/a", "src/a"),
         ("./src//a/", "src/a"),
-        ("/work/tree/src/a", "src/a"),
+        ("/place/tree/src/a", "src/a"),
         ("", "."),
         (".", "."),
-        ("/work/tree", "."),
+        ("/place/tree", "."),
         ("a..b/...", "a..b/..."),
     ] {
         assert_eq!(parse(text).unwrap(), Path::new(path), "{text:?}");
@@ -76,9 +76,9 @@ fn paths_begin_at_the_root() {
         "src/../x",
         "/",
         "/etc/passwd",
-        "/work/tree2/a",
-        "/work/tree/../x",
-        "/work/../work/tree/x",
+        "/place/tree2/a",
+        "/place/tree/../x",
+        "/place/../place/tree/x",
         "/proc/self/root",
     ] {
         let error = parse(text).unwrap_err();
