@@ -67,6 +67,12 @@ impl Upstream {
             RootCertStore::empty()
         };
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        if base_url.is_https() {
+            // A process gathers randomness for 30 ms when it needs some for the first time. In the
+            // first call, all others would wait for it.
+            let gathered = provider.secure_random.fill(&mut [0]);
+            gathered.map_err(|error| RootsError::Tls(error.into()))?;
+        }
         let tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(RootsError::Tls)?
