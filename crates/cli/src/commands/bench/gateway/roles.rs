@@ -36,6 +36,8 @@ use crate::render;
 /// First argument of a process of the measurement.
 pub(crate) const PARTY_ARGUMENT: &str = "__bench-party";
 
+/// Connections that wait, as nginx has it.
+const BACKLOG: i32 = 511;
 /// Events of an answer, and the time between two.
 const EVENTS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(50);
@@ -74,6 +76,8 @@ fn serve<T>(begin: impl AsyncFnOnce(TcpListener) -> Result<T, Failure>) -> Resul
         .build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0")?;
+        // All may come at once; of more than fit, some would be late by a second.
+        rustix::net::listen(&listener, BACKLOG)?;
         let _served = begin(listener).await?;
         tokio::task::spawn_blocking(|| io::copy(&mut io::stdin().lock(), &mut io::sink()))
             .await??;
