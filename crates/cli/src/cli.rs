@@ -2,6 +2,7 @@
 
 mod costs;
 mod lanes;
+mod sandbox;
 mod vault;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 
 pub(crate) use costs::{CostKey, CostsArgs};
 pub(crate) use lanes::{LaneShowArgs, LanesArgs, LanesCommand, LanesHereArgs};
+pub(crate) use sandbox::{SandboxArgs, SandboxCommand, SandboxListArgs, SandboxVerifyArgs};
 pub(crate) use vault::{
     KeyPlaceArg, VaultArgs, VaultCommand, VaultImportArgs, VaultKeyArgs, VaultListArgs,
     VaultRemoveArgs, VaultSetArgs,
@@ -94,6 +96,8 @@ pub(crate) enum Command {
     Init(InitArgs),
     /// Keep the keys of agents, encrypted.
     Vault(VaultArgs),
+    /// Try to get out of a sandbox.
+    Sandbox(SandboxArgs),
     /// Check that everything needed is here; the exit code tells.
     Doctor(DoctorArgs),
     /// Show every setting and where its value came from.
@@ -138,7 +142,7 @@ pub(crate) struct RunArgs {
     /// Most US dollars that the run may spend; the recipe's own limit when left out.
     #[arg(long, value_name = "USD")]
     pub(crate) budget: Option<String>,
-    /// Workspace backend [env: MO_SANDBOX_BACKEND] [default: local].
+    /// Workspace backend, `local` or `docker` [env: MO_SANDBOX_BACKEND] [default: local].
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
     /// Where work runs [env: MO_PLACEMENT] [default: local].

@@ -62,16 +62,30 @@ variables! {
     Read MO_NODE_TIMEOUT_S;
     /// Most US dollars that all runs of the home together may spend in 24 hours. Default: 50.
     Read MO_DAILY_BUDGET_USD;
-    /// Workspace backend; this version has `local`. Same as `--backend`.
+    /// Workspace backend: `local`, without a boundary, or `docker`. Same as `--backend`. Default: `local`.
     Read MO_SANDBOX_BACKEND;
+    /// With `docker`: the image whose programs the run finds. It has to be on the engine.
+    Read MO_SANDBOX_IMAGE;
+    /// With `docker`: the runtime, such as `kata`. Default: the engine's own.
+    Read MO_SANDBOX_RUNTIME;
+    /// With `docker`: memory of the container, such as `8G`. Default: `4G`.
+    Read MO_SANDBOX_MEMORY;
+    /// With `docker`: how many processors the container has. Default: all.
+    Read MO_SANDBOX_CPUS;
+    /// With `docker`: most processes and threads in the container. Default: 2048.
+    Read MO_SANDBOX_PIDS;
+    /// The static `mini-ork-node` that runs in sandboxes. Default: the one beside `mini-ork`.
+    Read MO_NODE_PROGRAM;
     /// How much of an agent is inside of a boundary: `agent`, all of it, or `tool`, what its tools do. The same with `local`, which has no boundary. Default: `agent`.
     Read MO_SANDBOX_SCOPE;
     /// Where work runs; this version has `local`. Same as `--placement`.
     Read MO_PLACEMENT;
-    /// `1` asks for a sandbox for each node; refused, since this version has no backend with a boundary.
+    /// `1` asks for a sandbox for each node; refused, since this version makes one for each run.
     Read MO_NODE_ISOLATION;
-    /// `full`, the only network policy without a boundary; anything else is refused.
+    /// What programs of a run reach: `full`, the network of this machine, only with `local`; `allowlist`, the hosts of `MO_SANDBOX_ALLOW`; or `none`. Default: `full` with `local`, `none` with `docker`.
     Read MO_SANDBOX_NETWORK;
+    /// With `MO_SANDBOX_NETWORK=allowlist`: the hosts, with commas between them, each `host`, `host:port` or `*.host`. Without a port: 80 and 443.
+    Read MO_SANDBOX_ALLOW;
     /// Debug builds only: kill the control plane at a named point (`NAME` or `NAME:COUNT`), to test recovery.
     Read MO_FAULT;
     /// Tests only: `1` runs their long versions.

@@ -35,6 +35,18 @@ impl Directory {
         })
     }
 
+    /// Opens a directory at an absolute path without following any symbolic link: whoever may write
+    /// somewhere on the way cannot lead elsewhere.
+    pub fn open_strictly(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let opened = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve);
+        Ok(Self {
+            descriptor: opened.map_err(|errno| explain(errno, path))?,
+            path: path.to_owned(),
+        })
+    }
+
     /// Opens a directory below this one. With `links` symbolic links are followed as long as they
     /// stay inside, else they are refused.
     pub fn directory(&self, relative: &Path, links: Links) -> io::Result<Self> {
@@ -46,15 +58,21 @@ impl Directory {
         })
     }
 
-    /// Reads a regular file below this directory that has at most `limit` bytes.
-    pub fn read(&self, relative: &Path, limit: u64, links: Links) -> io::Result<Vec<u8>> {
+    /// Opens a regular file below this directory for reading.
+    pub fn file(&self, relative: &Path, links: Links) -> io::Result<File> {
         // Without NONBLOCK opening a FIFO would wait for a writer for ever.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let file = File::from(self.open_below(relative, flags, Mode::empty(), links)?);
-        let path = self.path.join(relative);
         if !file.metadata()?.is_file() {
-            return Err(refused(&path, "is not a regular file"));
+            return Err(refused(&self.path.join(relative), "is not a regular file"));
         }
+        Ok(file)
+    }
+
+    /// Reads a regular file below this directory that has at most `limit` bytes.
+    pub fn read(&self, relative: &Path, limit: u64, links: Links) -> io::Result<Vec<u8>> {
+        let file = self.file(relative, links)?;
+        let path = self.path.join(relative);
         let mut bytes = Vec::new();
         file.take(limit + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit {
@@ -130,6 +148,20 @@ impl Directory {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(explain(errno, &self.path.join(name))),
         }
+    }
+
+    /// The same, for this user alone.
+    pub fn make_private_directory(&self, name: &OsStr) -> io::Result<()> {
+        match rustix::fs::mkdirat(&self.descriptor, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(explain(errno, &self.path.join(name))),
+        }
+    }
+
+    /// Gives an entry directly in this directory another name in it; what has that name is replaced.
+    pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        rustix::fs::renameat(&self.descriptor, from, &self.descriptor, to)
+            .map_err(|errno| explain(errno, &self.path.join(from)))
     }
 
     /// Removes one file or symbolic link directly in this directory.

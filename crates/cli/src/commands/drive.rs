@@ -7,20 +7,23 @@ use std::time::Duration;
 
 use mini_ork_control::reason::{Reason, Status};
 use mini_ork_control::run::{
-    Execution, FaultPoint, MissingKeys, RunError, RunObserver, RunView, StopLevel, load_view,
+    Execution, FaultPoint, MissingKeys, RunError, RunObserver, RunRecord, RunView, StopLevel,
+    load_view,
 };
+use mini_ork_node::egress::NetworkPolicy;
 use mini_ork_node::git::Git;
-use mini_ork_node::supervise::Supervisor;
-use mini_ork_node::workspace::{self, Workspace};
+use mini_ork_node::session::SessionError;
+use mini_ork_node::workspace::{self, Workspace, WorkspaceError};
 use mini_ork_protocol::RunId;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
+use super::sandbox::sandbox_error;
 use super::select::open_reader;
 use crate::env_vars;
 use crate::error::{CommandError, ExitStatus};
 use crate::render::{self, Progress};
-use crate::settings::GlobalSettings;
+use crate::settings::{GlobalSettings, recorded_policy};
 
 /// How often the live display is brought up to date between events.
 const REFRESH: Duration = Duration::from_millis(200);
@@ -39,9 +42,22 @@ pub(crate) fn find_git(global: &GlobalSettings) -> Result<Git, CommandError> {
 pub(crate) fn open_workspace(
     global: &GlobalSettings,
     backend: &str,
+    network: NetworkPolicy,
 ) -> Result<Arc<dyn Workspace>, CommandError> {
-    workspace::open(backend, &Supervisor::new(global.program.clone()))
+    workspace::open(backend, &global.backend_settings(backend, network)?)
         .map_err(|error| CommandError::usage(error.to_string()))
+}
+
+/// The workspace of a run that has begun, with the network policy that it began with.
+pub(crate) fn reopen_workspace(
+    global: &GlobalSettings,
+    run: &RunId,
+    backend: &str,
+) -> Result<Arc<dyn Workspace>, CommandError> {
+    let record = RunRecord::load(&global.home.value, run).map_err(|error| {
+        CommandError::failure(format!("the record of run {run} cannot be read")).caused_by(&error)
+    })?;
+    open_workspace(global, backend, recorded_policy(&record, backend)?)
 }
 
 /// How the programs of a run are run.
@@ -157,6 +173,12 @@ pub(crate) fn run_error(error: &RunError) -> CommandError {
         )),
         RunError::AlreadyPublished { run } => {
             failed.hint(format!("`mini-ork diff {run}` shows its work"))
+        }
+        RunError::Workspace(WorkspaceError::Docker(error)) => sandbox_error(error),
+        RunError::Workspace(WorkspaceError::Session(SessionError::NotShared { .. })) => {
+            CommandError::usage(error_sentence(error)).hint(
+                "use a home below a directory that the container engine shares, with --home DIR",
+            )
         }
         _ => failed.hint(error.reason().hint("@")),
     }

@@ -8,6 +8,9 @@ use std::process::ExitCode;
 
 use mini_ork_control::lanes::{Occasion, SCRIPTED_ARGUMENT, run_script};
 use mini_ork_node::agent::{AGENT_ARGUMENT, Surroundings, agent_main};
+use mini_ork_node::confine::{CONFINE_ARGUMENT, confine_main};
+use mini_ork_node::probe::{PROBE_ARGUMENT, probe_main};
+use mini_ork_node::session::{SERVE_ARGUMENT, SESSION_ARGUMENT, init_main, session_main};
 use mini_ork_node::supervise::{SUPERVISE_ARGUMENT, supervise_main};
 
 use super::bench::{PARTY_ARGUMENT, party_main};
@@ -19,6 +22,18 @@ use crate::settings::Environment;
 pub(crate) fn dispatch() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let command = arguments.next()?;
+    if command == CONFINE_ARGUMENT {
+        return Some(confine_main());
+    }
+    if command == SERVE_ARGUMENT {
+        return Some(init_main(Path::new(&arguments.next()?)));
+    }
+    if command == SESSION_ARGUMENT {
+        return Some(session_main());
+    }
+    if command == PROBE_ARGUMENT {
+        return Some(probe_main(&arguments.next()?, &mut io::stdout()));
+    }
     if command == SUPERVISE_ARGUMENT {
         let directory = PathBuf::from(arguments.next()?);
         return Some(supervise_main(&directory));

@@ -1,7 +1,7 @@
 use mini_ork_control::run::{self, KillOutcome};
 use mini_ork_control::store::Store;
 
-use super::drive::{open_workspace, run_error};
+use super::drive::{reopen_workspace, run_error};
 use super::select::select;
 use crate::cli::RunRefArgs;
 use crate::error::{CommandError, CommandResult, ExitStatus};
@@ -11,7 +11,7 @@ use crate::settings::GlobalSettings;
 /// Ends a run and all its processes.
 pub(crate) fn kill(args: &RunRefArgs, global: &GlobalSettings) -> CommandResult {
     let selected = select(global, &args.run)?;
-    let workspace = open_workspace(global, &selected.row.backend)?;
+    let workspace = reopen_workspace(global, &selected.run, &selected.row.backend)?;
     let run = selected.run;
     drop(selected.reader);
     let store = Store::open(&global.home.value)

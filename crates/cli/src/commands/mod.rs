@@ -22,10 +22,13 @@ mod recipe;
 mod recover;
 mod run;
 mod runs;
+mod sandbox;
+mod sandboxes;
 mod select;
 mod settings;
 mod status;
 mod vault;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -95,6 +98,7 @@ fn dispatch(command: Option<Command>, global: &GlobalSettings) -> CommandResult 
         Some(Command::Costs(args)) => costs::costs(&args, global),
         Some(Command::Lanes(args)) => lanes::lanes(&args, global),
         Some(Command::Init(args)) => init::init(&args, global),
+        Some(Command::Sandbox(args)) => verify::sandbox(args, global),
         Some(Command::Vault(args)) => vault::vault(args, global),
         Some(Command::Doctor(args)) => doctor::doctor(&args, global),
         Some(Command::Settings(args)) => settings::settings(&args, global),

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 
 use mini_ork_control::lanes::{Agent, Lane, Script};
 use mini_ork_control::run::{Plan, with_sources};
+use mini_ork_node::egress::NetworkPolicy;
 
 use super::doctor::find_program;
 use crate::error::CommandError;
@@ -12,12 +13,22 @@ use crate::settings::GlobalSettings;
 
 /// Refuses a plan with a lane that cannot be started: found by a node in the middle of a run, it
 /// would cost the work of all nodes before it.
-pub(super) fn check_lanes(plan: &Plan, global: &GlobalSettings) -> Result<(), CommandError> {
+pub(super) fn check_lanes(
+    plan: &Plan,
+    backend: &str,
+    network: &NetworkPolicy,
+    global: &GlobalSettings,
+) -> Result<(), CommandError> {
     let mistakes: BTreeSet<String> = plan
         .nodes
         .iter()
         .flat_map(|planned| planned.lane.iter().chain(&planned.fallbacks))
-        .filter_map(|lane| mistake(lane, global))
+        .filter_map(|lane| match backend {
+            "local" if *network == NetworkPolicy::Full => mistake(lane, global),
+            "local" => mistake(lane, global).or_else(|| mistake_inside(lane)),
+            // Its program is the image's, which is not looked into.
+            _ => mistake_inside(lane),
+        })
         .collect();
     if mistakes.is_empty() {
         return Ok(());
@@ -27,6 +38,17 @@ pub(super) fn check_lanes(plan: &Plan, global: &GlobalSettings) -> Result<(), Co
             .details(mistakes)
             .hint("`mini-ork doctor` checks all lanes"),
     )
+}
+
+/// What keeps `lane` from being started behind a boundary.
+fn mistake_inside(lane: &Lane) -> Option<String> {
+    match &lane.agent {
+        Agent::Scripted { .. } => Some(format!(
+            "{}: a script is replayed without a boundary only",
+            lane.name
+        )),
+        Agent::Executable { .. } | Agent::Model(_) => None,
+    }
 }
 
 /// What keeps `lane` from being started.

@@ -21,6 +21,7 @@ use super::drive::{
     run_error, user_excludes,
 };
 use super::preflight::check_lanes;
+use super::sandbox::check_sandbox;
 use crate::cli::RunArgs;
 use crate::error::{CommandError, CommandResult, ExitStatus};
 use crate::render;
@@ -115,7 +116,11 @@ fn request(
         answers,
         lanes,
         lane_overrides: settings.lane_overrides.clone(),
-        workspace: open_workspace(global, &settings.backend.value)?,
+        workspace: open_workspace(
+            global,
+            &settings.backend.value,
+            settings.network.value.clone(),
+        )?,
         execution: execution(global),
         excludes: user_excludes(global),
         settings: records,
@@ -124,7 +129,13 @@ fn request(
     // Found here, before the home is touched; a lane that is not there is the user's mistake.
     let plan = make_plan(&request, placeholder()?).map_err(|error| plan_error(&error))?;
     check_overrides(&request)?;
-    check_lanes(&plan, global)?;
+    check_lanes(
+        &plan,
+        &settings.backend.value,
+        &settings.network.value,
+        global,
+    )?;
+    check_sandbox(&settings.backend.value, &settings.network.value, global)?;
     Ok((request, models))
 }
 

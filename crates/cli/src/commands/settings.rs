@@ -120,13 +120,6 @@ fn collect(
         &variable(env_vars::MINI_ORK_NONINTERACTIVE),
     ));
     all.push(record(
-        "network",
-        environment
-            .text(env_vars::MO_SANDBOX_NETWORK)?
-            .unwrap_or_else(|| "full".to_owned()),
-        &variable(env_vars::MO_SANDBOX_NETWORK),
-    ));
-    all.push(record(
         "node_isolation",
         yes_no(environment.switch(env_vars::MO_NODE_ISOLATION)?),
         &variable(env_vars::MO_NODE_ISOLATION),

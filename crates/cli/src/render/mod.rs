@@ -18,6 +18,7 @@ mod settings;
 mod status;
 mod summary;
 mod text;
+mod verify;
 
 use std::io::{self, Write as _};
 
@@ -38,6 +39,7 @@ pub(crate) use settings::settings;
 pub(crate) use status::{LiveNode, status};
 pub(crate) use summary::summary;
 pub(crate) use text::{Style, harmless, one_line, paint, plural, table, terminal_width};
+pub(crate) use verify::verification;
 
 use crate::cli::ColorChoice;
 use crate::error::{CommandError, ExitStatus};

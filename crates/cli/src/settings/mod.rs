@@ -4,7 +4,9 @@
 mod environment;
 mod limits;
 mod models;
+mod network;
 mod run;
+mod sandbox;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -13,7 +15,8 @@ use mini_ork_control::run::SettingRecord;
 
 pub(crate) use environment::Environment;
 pub(crate) use limits::{parse_duration, parse_money, parse_size};
-pub(crate) use run::{RunSettings, daily_budget};
+pub(crate) use network::{network_policy, recorded_policy};
+pub(crate) use run::{RunSettings, boundaries, daily_budget};
 
 use crate::cli::GlobalArgs;
 use crate::env_vars;

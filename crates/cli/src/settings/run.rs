@@ -3,9 +3,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mini_ork_control::run::{Limits, SettingRecord};
+use mini_ork_node::egress::NetworkPolicy;
 use mini_ork_node::workspace::backend_names;
 
 use super::limits::parse_count;
+use super::network::{network_policy, network_records};
 use super::{GlobalSettings, Setting, Source, assignment, parse_duration, parse_money};
 use crate::cli::RunArgs;
 use crate::env_vars;
@@ -33,6 +35,7 @@ pub(crate) struct RunSettings {
     pub(crate) backend: Setting<String>,
     pub(crate) placement: Setting<String>,
     pub(crate) scope: Setting<&'static str>,
+    pub(crate) network: Setting<NetworkPolicy>,
     pub(crate) apply: bool,
     pub(crate) dry_run: bool,
     pub(crate) may_ask: bool,
@@ -44,6 +47,8 @@ impl RunSettings {
     pub(crate) fn resolve(args: RunArgs, global: &GlobalSettings) -> Result<Self, CommandError> {
         let environment = &global.environment;
         let (backend, placement) = boundaries(global, args.backend, args.placement)?;
+        let scope = sandbox_scope(global, &backend.value)?;
+        let network = network_policy(global, &backend.value)?;
         let deadline = args
             .deadline
             .map(|text| {
@@ -77,7 +82,8 @@ impl RunSettings {
             daily_budget_usd: daily_budget(global)?,
             backend,
             placement,
-            scope: sandbox_scope(global)?,
+            scope,
+            network,
             apply: args.apply,
             dry_run: args.dry_run || environment.switch(env_vars::MINI_ORK_DRY_RUN)?,
             may_ask: !args.no_input && !environment.switch(env_vars::MINI_ORK_NONINTERACTIVE)?,
@@ -118,6 +124,7 @@ impl RunSettings {
             self.placement.record(self.placement.value.clone()),
             self.scope.record(self.scope.value),
         ];
+        records.extend(network_records(&self.network));
         if let Some(deadline) = &self.deadline {
             records.push(deadline.record(format!("{} s", deadline.value.as_secs())));
         }
@@ -176,30 +183,30 @@ pub(crate) fn boundaries(
     }
     if environment.switch(env_vars::MO_NODE_ISOLATION)? {
         return Err(CommandError::usage(
-            "MO_NODE_ISOLATION=1 asks for a sandbox for each node, and the `local` backend has none",
+            "MO_NODE_ISOLATION=1 asks for a sandbox for each node, which this version does not make",
         )
-        .hint("unset MO_NODE_ISOLATION to run without a boundary"));
-    }
-    match environment.text(env_vars::MO_SANDBOX_NETWORK)?.as_deref() {
-        None | Some("full") => {}
-        Some(policy) => {
-            return Err(CommandError::usage(format!(
-                "MO_SANDBOX_NETWORK={policy} cannot be enforced by the `local` backend"
-            ))
-            .hint("unset MO_SANDBOX_NETWORK to run with the network of this machine"));
-        }
+        .hint("unset MO_NODE_ISOLATION; MO_SANDBOX_BACKEND=docker makes one for the run"));
     }
     Ok((backend, placement))
 }
 
 /// How much of an agent is inside of the boundary: all of it, or its tools alone.
-fn sandbox_scope(global: &GlobalSettings) -> Result<Setting<&'static str>, CommandError> {
+fn sandbox_scope(
+    global: &GlobalSettings,
+    backend: &str,
+) -> Result<Setting<&'static str>, CommandError> {
     const NAME: &str = "sandbox_scope";
     const VARIABLE: &str = env_vars::MO_SANDBOX_SCOPE;
     const SCOPES: [&str; 2] = ["agent", "tool"];
     let Some(text) = global.environment.text(VARIABLE)? else {
         return Ok(Setting::new(NAME, SCOPES[0], Source::Default));
     };
+    if text == SCOPES[1] && backend != LOCAL {
+        return Err(CommandError::usage(format!(
+            "{VARIABLE}=tool leaves agents outside, which this version does not do with `{backend}`"
+        ))
+        .hint(format!("set {VARIABLE}=agent: the whole agent runs inside")));
+    }
     match SCOPES.into_iter().find(|scope| *scope == text) {
         Some(scope) => Ok(Setting::new(NAME, scope, Source::Variable(VARIABLE))),
         None => Err(

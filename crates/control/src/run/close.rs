@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
+use mini_ork_node::egress::{Denial, DenialKind};
 use mini_ork_node::git::{CommitId, Expected, TreeId};
 use mini_ork_node::tree::{Look, NotCarriedKind, NotCarriedList, Safe};
 use mini_ork_protocol::RunId;
@@ -38,6 +39,41 @@ pub(crate) async fn keep(
         kept.push((reference, commit));
     }
     Ok(kept)
+}
+
+/// A sentence for each place that programs tried to reach in vain, with what to do about it.
+pub(crate) fn denials(denials: &[Denial]) -> Vec<String> {
+    const MOST: usize = 20;
+    let sentence = |denial: &Denial| {
+        let attempts = match denial.count {
+            1 => "an attempt".to_owned(),
+            count => format!("{count} attempts"),
+        };
+        let place = &denial.place;
+        match denial.kind {
+            _ if place.is_empty() => {
+                format!("egress: {attempts} to reach other places were denied")
+            }
+            DenialKind::NotListed => format!(
+                "egress: {attempts} to reach {place} denied (add `{place}` to MO_SANDBOX_ALLOW if it is wanted)"
+            ),
+            DenialKind::Reserved => format!(
+                "egress: {attempts} to reach {place} denied: its address is not one of the public internet (add the address itself if it is wanted)"
+            ),
+            DenialKind::OtherName => {
+                format!("egress: {attempts} to reach another host by way of {place} denied")
+            }
+            DenialKind::Malformed => format!("egress: {attempts} that made no sense denied"),
+        }
+    };
+    let mut sentences: Vec<String> = denials.iter().take(MOST).map(sentence).collect();
+    if denials.len() > MOST {
+        let others = denials.len() - MOST;
+        sentences.push(format!(
+            "egress: attempts to reach {others} more places denied"
+        ));
+    }
+    sentences
 }
 
 /// The latest result of a writer.

@@ -9,7 +9,7 @@ use mini_ork_node::git::Repository;
 use mini_ork_node::supervise::{Stop, SuperviseError};
 use mini_ork_node::sys;
 use mini_ork_node::workspace::{
-    Attached, SpawnRequest, Workspace, WorkspaceError, WorkspaceProcess,
+    Attached, Drive, SpawnRequest, Workspace, WorkspaceError, WorkspaceProcess,
 };
 use mini_ork_protocol::{ByteString, ExitOutcome, ExitRecord, SecretBytes, StdinSource};
 use tokio::sync::{Mutex, watch};
@@ -50,6 +50,8 @@ pub(crate) struct RunContext {
     /// Most US dollars that all runs of the home together may spend in a day.
     pub(crate) daily_budget_usd: f64,
     pub(crate) isolation: String,
+    /// What programs see of this machine.
+    pub(crate) drive: Drive,
     pub(crate) fault: FaultPoint,
     /// Test runs on the base are shared by all rounds; one at a time makes each of them once.
     pub(crate) baseline: Mutex<()>,
@@ -136,9 +138,9 @@ impl RunContext {
         make_directory(&request.directory).map_err(|error| ground_failure(&error))?;
         let spawn = SpawnRequest {
             directory: request.directory.clone(),
-            argv: request.argv.clone(),
+            argv: self.arguments(&request.argv),
             cwd: request.cwd.clone(),
-            env: merged_environment(&self.execution.environment, &request.environment),
+            env: self.environment(&request.environment),
             stdin: request.stdin.clone(),
             timeout: Some(request.timeout),
             grace: GRACE,
@@ -152,6 +154,35 @@ impl RunContext {
                 self.existing(&request.directory).await
             }
             Err(error) => Err(lost_process(&error)),
+        }
+    }
+
+    /// `argv` as it is inside: whatever is a path of the run is named as it is there, and so is the
+    /// mini-ork program.
+    fn arguments(&self, argv: &[ByteString]) -> Vec<ByteString> {
+        let mut arguments: Vec<_> = argv.iter().map(|text| self.inside(text)).collect();
+        if let Some(program) = arguments.first_mut()
+            && program.as_os_str() == self.execution.program
+        {
+            *program = self.workspace.program().as_path().into();
+        }
+        arguments
+    }
+
+    fn environment(&self, added: &[(OsString, OsString)]) -> Vec<(ByteString, ByteString)> {
+        let own = self.workspace.environment(&self.execution.environment);
+        merged_environment(&own, added)
+            .into_iter()
+            .map(|(name, value)| (name, self.inside(&value)))
+            .collect()
+    }
+
+    fn inside(&self, text: &ByteString) -> ByteString {
+        let path = Path::new(text.as_os_str());
+        if path.starts_with(self.directory.root()) {
+            self.workspace.inside(path).as_path().into()
+        } else {
+            text.clone()
         }
     }
 
@@ -286,7 +317,7 @@ fn set_aside(directory: &Path) -> std::io::Result<()> {
 }
 
 /// A workspace that could not run a program may do so at the next attempt.
-fn lost_process(error: &WorkspaceError) -> Failure {
+pub(crate) fn lost_process(error: &WorkspaceError) -> Failure {
     let mut failure = ground_failure(error);
     if failure.reason != Reason::DiskFull {
         failure.remedy = Remedy::Attempt;

@@ -357,9 +357,12 @@ impl<'a> Engine<'a> {
             }
             self.context.fault.hit("work-kept");
         }
+        for text in close::denials(&self.context.workspace.denials()) {
+            self.journal(RunEvent::Warned { text }).await?;
+        }
         self.context
             .workspace
-            .down()
+            .down(&self.context.drive)
             .await
             .map_err(RunError::Workspace)?;
         close::remove_agent_homes(&self.context, closing.status == Status::Published)

@@ -47,6 +47,9 @@ pub async fn kill(
         Err(LockError::Io(_)) if !directory.root().is_dir() => None,
         Err(error) => return Err(RunError::Lock(error)),
     };
+    // Behind a boundary everything ends with it.
+    let drive = super::drive::drive(run, &directory, None, false);
+    workspace.down(&drive).await.map_err(RunError::Workspace)?;
     for path in directory.process_directories() {
         let attached = workspace.attach(&path).await.map_err(RunError::Workspace)?;
         if let Attached::Running(process) = attached {

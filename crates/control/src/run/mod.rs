@@ -10,6 +10,7 @@ mod close;
 mod context;
 mod decide;
 mod directory;
+mod drive;
 mod engine;
 mod event;
 mod failure;

@@ -13,7 +13,9 @@ use tokio::sync::{Mutex, watch};
 
 use super::clock::now_ms;
 use super::context::{Execution, RunContext, StopLevel};
-use super::directory::{RunDirectory, RunLock, make_directory, write_atomically, write_json};
+use super::directory::{
+    RunDirectory, RunLock, make_directory, make_runs, write_atomically, write_json,
+};
 use super::engine::{Engine, RunObserver};
 use super::event::{Base, Closing, RunEvent};
 use super::failure::WorkError;
@@ -275,20 +277,12 @@ pub(super) async fn drive(
         .iter()
         .any(|event| matches!(event, RunEvent::Opened { .. }));
     let trees = open_trees(&pieces, opened).await?;
-    pieces.workspace.up().await.map_err(RunError::Workspace)?;
+    let drive = super::drive::up(&pieces).await?;
     if !opened {
-        let event = RunEvent::Opened {
-            base: pieces.record.base.clone(),
-        };
-        append(
-            &pieces,
-            store,
-            &mut state,
-            event,
-            RunSummaryUpdate::default(),
-            observer,
-        )
-        .await?;
+        let base = pieces.record.base.clone();
+        let event = RunEvent::Opened { base };
+        let summary = RunSummaryUpdate::default();
+        append(&pieces, store, &mut state, event, summary, observer).await?;
         pieces.fault.hit("opened");
     }
     let notes = match &trees {
@@ -307,6 +301,7 @@ pub(super) async fn drive(
         directory: pieces.directory,
         repository: pieces.repository,
         trees,
+        isolation: pieces.workspace.isolation(),
         workspace: pieces.workspace,
         kickoff: pieces.kickoff,
         execution: pieces.execution,
@@ -315,7 +310,7 @@ pub(super) async fn drive(
         stop,
         started_at_ms: pieces.record.started_at_ms,
         daily_budget_usd: pieces.daily_budget_usd,
-        isolation: pieces.record.isolation.clone(),
+        drive,
         fault: pieces.fault,
         baseline: Mutex::new(()),
     });
@@ -433,7 +428,7 @@ pub fn require_room(home: &Path) -> Result<(), RunError> {
 
 fn make_run_directory(home: &Path) -> Result<(RunId, RunDirectory), RunError> {
     require_room(home)?;
-    make_directory(&home.join("runs")).map_err(RunError::Io)?;
+    make_runs(home).map_err(RunError::Io)?;
     // Only a clean on a full disk misses it.
     drop(clean::hold_room(home));
     loop {

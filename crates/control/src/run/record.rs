@@ -1,8 +1,10 @@
+use std::io;
 use std::path::{Path, PathBuf};
 
 use mini_ork_protocol::{ByteString, RunId};
 use serde::{Deserialize, Serialize};
 
+use super::directory::{RunDirectory, read_json};
 use super::event::Base;
 use crate::kickoff::Question;
 
@@ -47,6 +49,11 @@ pub struct SettingRecord {
 }
 
 impl RunRecord {
+    /// The record of `run` in `home`.
+    pub fn load(home: &Path, run: &RunId) -> io::Result<Self> {
+        read_json(&RunDirectory::of(home, run).record())
+    }
+
     /// Root of the user's repository.
     pub fn repository_path(&self) -> PathBuf {
         PathBuf::from(self.repository_bytes.clone().into_os_string())

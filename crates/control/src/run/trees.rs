@@ -186,7 +186,7 @@ impl Trees {
             }
             // A half tree that a killed control plane left has no index yet; and an agent may have
             // removed its directory, or put a link in its place, which alone is removed here.
-            sys::remove_tree(&worktree.path)?;
+            sys::empty_tree(&worktree.path)?;
             let private = PrivateGit {
                 repository: &repository,
                 head_branch: &branch,

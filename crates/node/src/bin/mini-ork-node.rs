@@ -6,6 +6,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use mini_ork_node::agent::{AGENT_ARGUMENT, Surroundings, agent_main};
+use mini_ork_node::confine::{CONFINE_ARGUMENT, confine_main};
+use mini_ork_node::probe::{PROBE_ARGUMENT, probe_main};
+use mini_ork_node::session::{
+    BRIDGE_ARGUMENT, SERVE_ARGUMENT, SESSION_ARGUMENT, bridge_main, init_main, session_main,
+};
 use mini_ork_node::supervise::{SUPERVISE_ARGUMENT, supervise_main};
 
 fn main() -> ExitCode {
@@ -15,10 +20,24 @@ fn main() -> ExitCode {
             supervise_main(Path::new(&directory))
         }
         (Some(command), Some(spec), None) if command == AGENT_ARGUMENT => agent(&spec),
+        (Some(command), None, None) if command == CONFINE_ARGUMENT => confine_main(),
+        (Some(command), Some(spec), None) if command == PROBE_ARGUMENT => {
+            probe_main(&spec, &mut io::stdout())
+        }
+        (Some(command), Some(address), None) if command == SERVE_ARGUMENT => {
+            init_main(Path::new(&address))
+        }
+        (Some(command), Some(address), None) if command == BRIDGE_ARGUMENT => {
+            bridge_main(Path::new(&address))
+        }
+        (Some(command), None, None) if command == SESSION_ARGUMENT => session_main(),
         _ => {
             let usage = format!(
                 "usage: mini-ork-node {SUPERVISE_ARGUMENT} DIRECTORY < SPECIFICATION\n       \
-                 mini-ork-node {AGENT_ARGUMENT} SPECIFICATION < PROMPT"
+                 mini-ork-node {AGENT_ARGUMENT} SPECIFICATION < PROMPT\n       \
+                 mini-ork-node {CONFINE_ARGUMENT} < SPECIFICATION\n       \
+                 mini-ork-node {SERVE_ARGUMENT} ADDRESS\n       \
+                 mini-ork-node {BRIDGE_ARGUMENT} ADDRESS"
             );
             let _ = writeln!(io::stderr(), "{usage}");
             ExitCode::from(2)

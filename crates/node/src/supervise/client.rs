@@ -52,6 +52,11 @@ impl Supervisor {
         }
     }
 
+    /// The program that supervisors are.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Starts a program with `directory`, an absolute path, for its records; it is made, for this
     /// user only, when it is not there.
     ///
@@ -175,6 +180,12 @@ pub fn find(directory: &Path) -> Result<Found, SuperviseError> {
         Err(SuperviseError::Lost { .. }) => Ok(Found::Lost),
         Err(error) => Err(error),
     }
+}
+
+/// How the process ended whose records are in `directory`, when that is on record. For a machine
+/// that the supervisor did not run on: nothing is looked for, and nothing killed.
+pub fn recorded_exit(directory: &Path) -> Result<Option<ExitRecord>, SuperviseError> {
+    Ok(records::read_exit(directory)?.whole())
 }
 
 /// A process with a supervisor. Dropping it changes nothing for the process; any number of these,

@@ -2,7 +2,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use crate::sys::files::open_regular;
+use crate::beneath::{Directory, Links};
 
 /// How much of the end of a log is searched for its last line.
 const LAST_LINE_WINDOW: u64 = 8 * 1024;
@@ -21,7 +21,7 @@ impl LogCursor {
     /// file; a symbolic link is none.
     pub fn open(path: &Path, offset: u64) -> io::Result<Self> {
         Ok(Self {
-            file: open_regular(path)?,
+            file: open_log(path)?,
             offset,
         })
     }
@@ -43,6 +43,15 @@ impl LogCursor {
     }
 }
 
+/// Opens a log. Its program may write there, so no link on the way is followed.
+fn open_log(path: &Path) -> io::Result<fs_err::File> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let file = Directory::open_strictly(parent)?.file(Path::new(name), Links::Refused)?;
+    Ok(fs_err::File::from_parts(file, path))
+}
+
 /// The two ends of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEdges {
@@ -57,7 +66,7 @@ pub struct LogEdges {
 /// Reads at most `head` bytes from the beginning of a log and at most `tail` from its end. No byte
 /// is in both.
 pub fn log_edges(path: &Path, head: usize, tail: usize) -> io::Result<LogEdges> {
-    let file = open_regular(path)?;
+    let file = open_log(path)?;
     let length = file.metadata()?.len();
     let head = read_range(&file, 0, head as u64)?;
     let after_head = head.len() as u64;
@@ -77,7 +86,7 @@ pub fn log_edges(path: &Path, head: usize, tail: usize) -> io::Result<LogEdges> 
 /// sequences and characters that turn the direction of text are left out; what follows a carriage
 /// return counts as a new line.
 pub fn last_line(path: &Path) -> io::Result<Option<String>> {
-    let file = open_regular(path)?;
+    let file = open_log(path)?;
     let length = file.metadata()?.len();
     let start = length.saturating_sub(LAST_LINE_WINDOW);
     Ok(last_line_in(&read_range(&file, start, LAST_LINE_WINDOW)?))

@@ -31,7 +31,7 @@ mod records;
 mod supervisor;
 mod watch;
 
-pub use client::{Found, Stop, SupervisedProcess, Supervisor, find};
+pub use client::{Found, Stop, SupervisedProcess, Supervisor, find, recorded_exit};
 pub use error::SuperviseError;
 pub use logs::{LogCursor, LogEdges, last_line, last_line_in, log_edges};
 pub use supervisor::{SUPERVISE_ARGUMENT, supervise_main};

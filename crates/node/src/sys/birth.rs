@@ -110,7 +110,7 @@ fn clone_into(group: &OwnedFd) -> io::Result<i32> {
 }
 
 #[expect(unsafe_code, reason = "a child that is not a `Command`")]
-fn fork() -> io::Result<i32> {
+pub(super) fn fork() -> io::Result<i32> {
     // SAFETY: as in `clone_into`.
     let pid = unsafe { libc::fork() };
     child_number(c_long::from(pid))
@@ -151,6 +151,18 @@ fn become_program(
     let _ = rustix::io::write(reporter, &code.to_ne_bytes());
     // SAFETY: it does not return, and runs nothing of the parent's.
     unsafe { libc::_exit(127) }
+}
+
+/// Becomes another program. Only returns with the reason why not.
+#[expect(unsafe_code, reason = "an exec with an environment of its own")]
+pub(crate) fn exec(file: &CStr, arguments: &[CString], environment: &[CString]) -> io::Error {
+    let (arguments, environment) = (pointers(arguments), pointers(environment));
+    // SAFETY: as in `become_program`.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::execve(file.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+    }
+    io::Error::last_os_error()
 }
 
 fn prepare(image: &Image<'_>) -> Result<(), Errno> {

@@ -38,6 +38,25 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes everything in a directory, which itself stays what it is: a sandbox may have it mounted.
+/// Whatever else is in its place is removed.
+pub fn empty_tree(path: &Path) -> io::Result<()> {
+    let named = |error: Errno| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let directory = match rustix::fs::open(path, DIRECTORY, Mode::empty()) {
+        Ok(directory) => directory,
+        // Not a directory, or one that is closed to its owner.
+        Err(_) => return remove_tree(path),
+    };
+    for entry in Dir::read_from(&directory).map_err(named)? {
+        let entry = entry.map_err(named)?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            remove_entry(&directory, name).map_err(named)?;
+        }
+    }
+    Ok(())
+}
+
 /// How deep to go with a directory held open at each level.
 const LEVELS: usize = 50;
 

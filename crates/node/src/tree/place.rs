@@ -7,6 +7,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::private::{self, PrivateGit};
 use crate::git::{ControlGit, GitCommand, GitError, TreeId};
+use crate::sys;
 
 /// A directory with the files of a tree, and the index that says which tree that is.
 ///
@@ -87,8 +88,8 @@ impl ControlGit {
     ///
     /// Line endings, `$Id$` and encodings are as in an ordinary checkout; no filter program runs,
     /// so a Git LFS file is its pointer. A submodule is an empty directory. With `private` there is
-    /// also a `.git` that belongs to whoever works there. When this fails the directory is gone
-    /// again.
+    /// also a `.git` that belongs to whoever works there. When this fails the directory is as
+    /// it was before.
     pub fn materialise(
         &self,
         tree: &TreeId,
@@ -96,6 +97,8 @@ impl ControlGit {
         private: Option<&PrivateGit<'_>>,
     ) -> Result<(), TreeError> {
         let _lock = place.lock()?;
+        // A directory that was there may be mounted in a sandbox, and has to stay the same one.
+        let existed = place.path.is_dir();
         fs_err::create_dir_all(&place.path)?;
         if fs_err::read_dir(&place.path)?.next().is_some() {
             return Err(TreeError::NotEmpty {
@@ -105,7 +108,11 @@ impl ControlGit {
         let made = self.fill(tree, place, private);
         if made.is_err() {
             // Half a tree must not be taken for one. The first error is the one to tell.
-            drop(fs_err::remove_dir_all(&place.path));
+            drop(if existed {
+                sys::empty_tree(&place.path)
+            } else {
+                sys::remove_tree(&place.path)
+            });
         }
         made
     }

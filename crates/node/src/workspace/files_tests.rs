@@ -12,6 +12,11 @@ const ALL: ListRequest = ListRequest {
     not_entered: &[],
 };
 
+fn listed(place: &Place, path: &str, request: ListRequest) -> Result<Listing, FileError> {
+    let bounds = (request.levels, request.most);
+    list(&place.root, &place.path(path), bounds, request.not_entered)
+}
+
 struct Place {
     outer: tempfile::TempDir,
     root: PathBuf,
@@ -133,10 +138,10 @@ fn links_lead_nowhere_outside() {
     ] {
         place.get(path).unwrap_err();
         place.put(path).unwrap_err();
-        list(&place.root, &place.path(path), ALL).unwrap_err();
+        listed(&place, path, ALL).unwrap_err();
     }
     // A listing shows links and does not enter them.
-    let listing = list(&place.root, &place.path(""), ALL).unwrap();
+    let listing = listed(&place, "", ALL).unwrap();
     assert!(listing.complete);
     assert_eq!(listing.entries.len(), 8);
     let links = listing
@@ -177,7 +182,7 @@ fn listings_are_bounded_and_begin_at_the_top() {
         place.put(name).unwrap();
     }
     let names = |request: ListRequest| {
-        let listing = list(&place.root, &place.path("."), request).unwrap();
+        let listing = listed(&place, ".", request).unwrap();
         let paths = listing.entries.iter();
         let paths = paths.map(|entry| entry.path.display().to_string());
         (paths.collect::<Vec<_>>().join(" "), listing.complete)

@@ -5,6 +5,7 @@ mod built_in;
 mod canary;
 mod chain;
 mod doctor;
+mod in_docker;
 mod keys;
 mod kill_points;
 mod lies;

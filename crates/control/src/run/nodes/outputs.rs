@@ -8,7 +8,7 @@ use mini_ork_node::beneath::{Directory, Links};
 use mini_ork_node::supervise::{LogCursor, STDOUT_LOG};
 
 use super::super::context::RunContext;
-use super::super::directory::make_directory;
+use super::super::directory::{make_directory, write_atomically_by};
 use super::super::event::{Failure, Remedy};
 use super::super::failure::ground_failure;
 use super::program::process_directory;
@@ -83,11 +83,17 @@ pub(super) fn gather(
             if !is_plain_file(&from_directory, &from)? {
                 continue;
             }
+            let (Some(parent), Some(name)) = (from.parent(), from.file_name()) else {
+                continue;
+            };
+            // Looked at above for the sake of the message; this is what holds.
+            let source = Directory::open_strictly(parent)?;
+            let mut source = source.file(Path::new(name), Links::Refused)?;
             let to = directory.join(&output.path);
             if let Some(parent) = to.parent() {
                 make_directory(parent)?;
             }
-            fs_err::copy(&from, &to)?;
+            write_atomically_by(&to, |file| io::copy(&mut source, file).map(drop))?;
             gathered.push(output.path.clone());
         }
     }

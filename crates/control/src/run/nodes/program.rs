@@ -147,9 +147,9 @@ fn prepare(
     make_directory(&home)?;
     let launch = agent.launch(
         &LaunchContext {
-            program: &context.execution.program,
+            program: &context.workspace.program(),
             base_url: &channel.base_url(),
-            home: &home,
+            home: &context.workspace.inside(&home),
             resume: job.session.as_deref(),
             writes: job.kind().writes(),
         },
@@ -310,7 +310,7 @@ pub(super) fn last_line_of(process: &Path, log: &str) -> String {
 fn read_usage(path: &Path) -> Option<f64> {
     const LONGEST: u64 = 4096;
     let (directory, name) = (path.parent()?, path.file_name()?);
-    let bytes = Directory::open(directory)
+    let bytes = Directory::open_strictly(directory)
         .and_then(|directory| directory.read(Path::new(name), LONGEST, Links::Refused))
         .ok()?;
     let usage: Usage = serde_json::from_slice(&bytes).ok()?;
