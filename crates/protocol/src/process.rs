@@ -80,6 +80,8 @@ pub enum Containment {
     /// The supervisor is the reaper of orphans; survivors of a killed supervisor are found by
     /// their marker.
     Subreaper,
+    /// Orphans are found by their marker, on a kernel that does not give them to the supervisor.
+    Marker,
 }
 
 /// Written by the supervisor as `process.json` once the program runs.
@@ -119,7 +121,8 @@ pub enum ExitOutcome {
     TimedOut,
     /// Stopped because mini-ork was told to.
     Stopped,
-    /// Stopped because it wrote more than its output limit.
+    /// Stopped because it took too much of the disk: more output than its limit, or so much that
+    /// little was left, which [`Shortage::disk_left`] then tells.
     OutputLimit,
     /// Never ran.
     SpawnFailed {
@@ -142,6 +145,30 @@ pub struct ExitRecord {
     pub ended_at_ms: u64,
     /// Descendants that were still there when the program ended, and were killed.
     pub stragglers: u32,
+    /// What was short while it ran, when anything was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shortage: Option<Shortage>,
+}
+
+/// What was short while a program ran.
+///
+/// The counts are those of the control group that it was in, which others may have been in as well:
+/// they explain a failure and are none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Shortage {
+    /// Processes that the system killed because memory ran out.
+    pub killed: u64,
+    /// Most bytes of memory that the group may have.
+    pub memory_limit: Option<u64>,
+    /// Most bytes of memory that it ever had.
+    pub memory_peak: Option<u64>,
+    /// How often a process or thread was not made because there were too many.
+    pub forks_refused: u64,
+    /// Most processes and threads that the group may have.
+    pub process_limit: Option<u64>,
+    /// Bytes that were left on the disk when the program was stopped for it.
+    pub disk_left: Option<u64>,
 }
 
 #[cfg(test)]
@@ -164,6 +191,14 @@ mod tests {
         let spec = r#"{"generation":1,"argv":["dHJ1ZQ=="],"cwd":"Lw==","env":[],"stdin":"null","marker":"m","timeout_ms":null,"grace_ms":2000,"output_limit":1}"#;
         let record: ProcessSpec = serde_json::from_str(spec).unwrap();
         assert_eq!(serde_json::to_string(&record).unwrap(), spec);
+    }
+
+    #[test]
+    fn what_was_short_is_optional() {
+        let exit = r#"{"generation":2,"outcome":{"kind":"signaled","signal":9},"started_at_ms":1,"ended_at_ms":2,"stragglers":0,"shortage":{"killed":1,"memory_limit":64,"memory_peak":64,"forks_refused":0,"process_limit":null,"disk_left":null}}"#;
+        let record: ExitRecord = serde_json::from_str(exit).unwrap();
+        assert_eq!(record.shortage.unwrap().killed, 1);
+        assert_eq!(serde_json::to_string(&record).unwrap(), exit);
     }
 
     #[test]
