@@ -1,0 +1,142 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn list(entries: &[&str]) -> AllowList {
+    AllowList::parse(entries.iter().copied()).unwrap()
+}
+
+fn permits(list: &AllowList, host: &str, port: u16) -> bool {
+    Host::parse(host).is_ok_and(|host| list.permits(&host, port))
+}
+
+#[test]
+fn bc_37_entries_match_hosts_and_not_what_looks_like_them() {
+    let list = list(&[
+        "github.com",
+        "*.example.org",
+        "ssh.example.net:22",
+        "10.0.0.7:5432",
+    ]);
+    for (host, port) in [
+        ("github.com", 443),
+        ("GitHub.COM", 80),
+        ("github.com.", 443),
+        ("a.example.org", 443),
+        ("a.b.example.org.", 80),
+        ("ssh.example.net", 22),
+        ("10.0.0.7", 5432),
+        ("::ffff:10.0.0.7", 5432),
+    ] {
+        assert!(permits(&list, host, port), "{host}:{port}");
+    }
+    for (host, port) in [
+        ("evilgithub.com", 443),
+        ("github.com.evil.net", 443),
+        ("github.co", 443),
+        ("x.github.com", 443),
+        ("example.org", 443),
+        ("evilexample.org", 443),
+        ("github.com", 22),
+        ("a.example.org", 22),
+        ("ssh.example.net", 443),
+        ("10.0.0.7", 443),
+        ("10.0.0.70", 5432),
+        ("github.com..", 443),
+        ("github.com@evil.net", 443),
+        ("github.com\0.evil.net", 443),
+    ] {
+        assert!(!permits(&list, host, port), "{host}:{port}");
+    }
+}
+
+#[test]
+fn bc_37_a_useless_entry_is_a_mistake_with_a_remedy() {
+    let problem = |text: &str| text.parse::<AllowEntry>().unwrap_err().to_string();
+    assert!(problem("https://pypi.org/simple").contains("write `pypi.org`"));
+    assert!(problem("*").contains("`*.example.com`"));
+    assert!(problem("a.*.com").contains("first part"));
+    assert!(problem("*.").contains("empty"));
+    assert!(problem("10.0.0.0/8").contains("range"));
+    assert!(problem("a.com:0").contains("65535"));
+    assert!(problem("a.com:443x").contains("65535"));
+    assert!(problem("127.1").contains("four plain numbers"));
+    assert!(problem("b\u{fc}cher.example").contains("xn--"));
+    assert!(problem("*.10.0.0.1").contains("number"));
+    assert!(problem("").contains("empty"));
+    assert!(problem(" a.com").contains("blanks"));
+}
+
+#[test]
+fn bc_37_a_wide_entry_is_carried_out_and_known_as_such() {
+    let is_wide = |text: &str| text.parse::<AllowEntry>().unwrap().is_wide();
+    for text in ["*.com", "*.test:22", "*.CO.uk.", "*.com.au"] {
+        assert!(is_wide(text), "{text}");
+    }
+    for text in [
+        "*.example.com",
+        "*.example.uk",
+        "co.uk",
+        "*.co.example",
+        "com",
+        "*.a.co.uk",
+    ] {
+        assert!(!is_wide(text), "{text}");
+    }
+    assert!(permits(&list(&["*.com"]), "a.com", 443));
+}
+
+#[test]
+fn bc_72_a_policy_that_makes_no_sense_is_refused_with_all_its_mistakes() {
+    let mistakes = |name: &str, entries: &[&str]| {
+        let mistakes = NetworkPolicy::new(name, entries.iter().copied()).unwrap_err();
+        let texts: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+        texts.join("\n")
+    };
+    assert!(mistakes("allowlist", &[]).contains("without a host"));
+    assert!(mistakes("none", &["a.com"]).contains("choose `allowlist`"));
+    assert!(mistakes("full", &["a.com"]).contains("choose `allowlist`"));
+    assert!(mistakes("open", &[]).contains("known: full, allowlist, none"));
+    let both = mistakes("allowlist", &["a.com", "*", "A.com.", "b.com:0"]);
+    assert_eq!(both.lines().count(), 3, "{both}");
+    assert!(both.contains("`a.com` is there twice"), "{both}");
+    let many: Vec<String> = (0..1000).map(|number| format!("h{number}.com")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert!(mistakes("allowlist", &many).contains("more than 200"));
+}
+
+/// The rule in other words: the labels of the entry, from the end.
+fn reference(entry: &str, host: &str) -> bool {
+    let labels = |text: &str| -> Vec<String> {
+        let text = text.to_lowercase();
+        text.trim_end_matches('.')
+            .rsplit('.')
+            .map(str::to_owned)
+            .collect()
+    };
+    let (entry, host) = (labels(entry), labels(host));
+    if entry.last().is_some_and(|label| label == "*") {
+        let above = &entry[..entry.len() - 1];
+        host.len() > above.len() && host.starts_with(above)
+    } else {
+        entry == host
+    }
+}
+
+proptest! {
+    #[test]
+    fn bc_37_matching_is_the_rule_in_other_words(
+        entry in "(\\*\\.)?[abA]{1,2}(\\.[abB]{1,2}){0,2}\\.?",
+        host in "[abA]{1,2}(\\.[abB]{1,2}){0,3}\\.?",
+    ) {
+        let list = list(&[&entry]);
+        prop_assert_eq!(permits(&list, &host, 443), reference(&entry, &host));
+    }
+
+    #[test]
+    fn what_is_taken_is_taken_again_unchanged(text in "\\PC{0,60}|(\\*\\.)?[a-z0-9.:*\\[\\]-]{0,30}") {
+        if let Ok(entry) = text.parse::<AllowEntry>() {
+            prop_assert_eq!(entry.to_string().parse::<AllowEntry>(), Ok(entry.clone()));
+        }
+    }
+}
