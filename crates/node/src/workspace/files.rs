@@ -138,14 +138,14 @@ pub enum EntryKind {
 }
 
 /// See [`super::Workspace::get`].
-pub(super) fn get(root: &Path, path: &InnerPath, limit: u64) -> Result<Vec<u8>, FileError> {
+pub(crate) fn get(root: &Path, path: &InnerPath, limit: u64) -> Result<Vec<u8>, FileError> {
     Directory::open(root)
         .and_then(|root| root.read(path.as_path(), limit, Links::Inside))
         .map_err(failed("read", path))
 }
 
 /// See [`super::Workspace::put`].
-pub(super) fn put(root: &Path, path: &InnerPath, content: &[u8]) -> Result<(), FileError> {
+pub(crate) fn put(root: &Path, path: &InnerPath, content: &[u8]) -> Result<(), FileError> {
     put_inside(root, path.as_path(), content).map_err(failed("write", path))
 }
 
@@ -207,23 +207,29 @@ fn mode_of_file(directory: &Directory, name: &OsStr) -> io::Result<Option<Mode>>
 }
 
 /// See [`super::Workspace::list`].
-pub(super) fn list(
+pub(crate) fn list(
     root: &Path,
     path: &InnerPath,
-    request: ListRequest,
+    (levels, most): (usize, usize),
+    not_entered: &[impl AsRef<str>],
 ) -> Result<Listing, FileError> {
     Directory::open(root)
         .and_then(|root| root.directory(path.as_path(), Links::Inside))
-        .and_then(|directory| list_inside(&directory, request))
+        .and_then(|directory| list_inside(&directory, levels, most, not_entered))
         .map_err(failed("list", path))
 }
 
-fn list_inside(top: &Directory, request: ListRequest) -> io::Result<Listing> {
+fn list_inside(
+    top: &Directory,
+    levels: usize,
+    most: usize,
+    not_entered: &[impl AsRef<str>],
+) -> io::Result<Listing> {
     let mut listing = Listing {
         complete: true,
         ..Listing::default()
     };
-    let mut pending = VecDeque::from([(PathBuf::new(), request.levels)]);
+    let mut pending = VecDeque::from([(PathBuf::new(), levels)]);
     while let Some((path, levels)) = pending.pop_front() {
         let Some(levels) = levels.checked_sub(1) else {
             continue;
@@ -241,7 +247,7 @@ fn list_inside(top: &Directory, request: ListRequest) -> io::Result<Listing> {
             }
         };
         let directory = opened?;
-        let left = request.most.saturating_sub(listing.entries.len());
+        let left = most.saturating_sub(listing.entries.len());
         let (names, complete) = names_in(&directory, left)?;
         listing.complete &= complete;
         for name in names {
@@ -251,7 +257,7 @@ fn list_inside(top: &Directory, request: ListRequest) -> io::Result<Listing> {
             let kind = kind_of(FileType::from_raw_mode(stat.st_mode));
             let path = path.join(&name);
             let entered = kind == EntryKind::Directory
-                && !request.not_entered.iter().any(|other| name == **other);
+                && !not_entered.iter().any(|other| name == *other.as_ref());
             if path.as_os_str().len() > LONGEST_PATH {
                 listing.complete = false;
                 continue;

@@ -1,21 +1,15 @@
+use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use mini_ork_protocol::{ByteString, ExitRecord, GENERATION, ProcessRecord, ProcessSpec};
+use mini_ork_protocol::{ExitRecord, ProcessRecord};
 
 use super::{
-    Attached, FileError, InnerPath, ListRequest, Listing, SpawnRequest, Workspace, WorkspaceError,
-    WorkspaceProcess, files,
+    Attached, Drive, FileError, InnerPath, Lead, ListRequest, Listing, SpawnRequest, Workspace,
+    WorkspaceError, WorkspaceProcess, files, specification,
 };
-use crate::supervise::{
-    Found, MARKER_SEPARATOR, RUN_MARKER_VARIABLE, Stop, SuperviseError, SupervisedProcess,
-    Supervisor, find,
-};
-use crate::sys::random_bytes;
-
-/// A program inside of a program inside of a program is as deep as it gets.
-const LONGEST_OUTER_MARKER: usize = 256;
+use crate::supervise::{Found, Stop, SuperviseError, SupervisedProcess, Supervisor, find};
 
 /// Programs run on this machine as this user. There is no boundary; only the processes are held
 /// together.
@@ -42,32 +36,33 @@ impl Workspace for LocalWorkspace {
             .to_owned()
     }
 
-    async fn up(&self) -> Result<(), WorkspaceError> {
+    async fn up(&self, _drive: &Drive) -> Result<(), WorkspaceError> {
         Ok(())
+    }
+
+    fn inside(&self, host: &Path) -> PathBuf {
+        host.to_owned()
+    }
+
+    fn program(&self) -> PathBuf {
+        self.supervisor.program().to_owned()
+    }
+
+    fn environment(&self, own: &[(OsString, OsString)]) -> Vec<(OsString, OsString)> {
+        own.to_vec()
+    }
+
+    async fn lead(&self, _port: u16) -> Result<Lead, WorkspaceError> {
+        Ok(Lead::open())
     }
 
     async fn spawn(
         &self,
         request: SpawnRequest,
     ) -> Result<Box<dyn WorkspaceProcess>, WorkspaceError> {
-        let milliseconds =
-            |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let marker = new_marker(&request.env).map_err(WorkspaceError::Marker)?;
-        let spec = ProcessSpec {
-            generation: GENERATION,
-            argv: request.argv,
-            cwd: ByteString::from(request.cwd.as_path()),
-            env: request.env,
-            stdin: request.stdin,
-            marker,
-            timeout_ms: request.timeout.map(milliseconds),
-            grace_ms: milliseconds(request.grace),
-            output_limit: request.output_limit,
-            secrets: request.secrets,
-        };
-        Ok(Box::new(
-            self.supervisor.start(&request.directory, &spec).await?,
-        ))
+        let directory = request.directory.clone();
+        let spec = specification(request)?;
+        Ok(Box::new(self.supervisor.start(&directory, &spec).await?))
     }
 
     async fn attach(&self, directory: &Path) -> Result<Attached, WorkspaceError> {
@@ -103,12 +98,13 @@ impl Workspace for LocalWorkspace {
         request: ListRequest,
     ) -> Result<Listing, FileError> {
         blocking(root, path, move |root, path| {
-            files::list(root, path, request)
+            let bounds = (request.levels, request.most);
+            files::list(root, path, bounds, request.not_entered)
         })
         .await
     }
 
-    async fn down(&self) -> Result<(), WorkspaceError> {
+    async fn down(&self, _drive: &Drive) -> Result<(), WorkspaceError> {
         Ok(())
     }
 }
@@ -141,20 +137,4 @@ async fn blocking<T: Send + 'static>(
         path: failed_on,
         source: error.into(),
     })?
-}
-
-/// Text that no other process has: 128 random bits. When the starter is itself a program of a
-/// supervisor its own marker comes first, so that the outer supervisor knows what the inner one
-/// runs.
-fn new_marker(environment: &[(ByteString, ByteString)]) -> io::Result<String> {
-    let outer = environment
-        .iter()
-        .rev()
-        .find(|(name, _)| name.as_bytes() == RUN_MARKER_VARIABLE.as_bytes())
-        .and_then(|(_, marker)| std::str::from_utf8(marker.as_bytes()).ok())
-        .filter(|marker| !marker.is_empty() && marker.len() <= LONGEST_OUTER_MARKER);
-    let bytes = random_bytes::<16>()?;
-    let mut marker = outer.map_or_else(String::new, |outer| format!("{outer}{MARKER_SEPARATOR}"));
-    marker.extend(bytes.iter().map(|byte| format!("{byte:02x}")));
-    Ok(marker)
 }

@@ -1,9 +1,15 @@
 //! Where the processes of a node run, whatever holds them there.
 
 mod catalog;
-mod files;
+mod confined;
+pub mod docker;
+mod drive;
+pub(crate) mod files;
+mod ledger;
 mod local;
+mod specification;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,10 +17,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mini_ork_protocol::{ByteString, ExitRecord, ProcessRecord, SecretBytes, StdinSource};
 
-pub use catalog::{UnknownBackend, backend_names, open};
+pub use catalog::{BackendSettings, UnknownBackend, backend_names, enter, open};
+pub use confined::{ConfinedBoundary, ConfinedSettings};
+pub use drive::{Access, Drive, Lead, Share};
 pub use files::{Entry, EntryKind, FileError, InnerPath, InnerPathError, ListRequest, Listing};
+pub use ledger::{Ledger, SandboxKind, SandboxRecord, SandboxState};
 pub use local::LocalWorkspace;
+pub(crate) use specification::specification;
 
+use crate::egress::Denial;
+use crate::session::{SessionError, WayIn};
 use crate::supervise::{Stop, SuperviseError};
 
 /// A place in which programs run on behalf of one node or one run.
@@ -33,13 +45,30 @@ pub trait Workspace: Send + Sync + fmt::Debug {
     /// The name of the backend, as the catalog and the run's record have it.
     fn backend(&self) -> &'static str;
 
-    /// Which boundary holds, in one sentence for the run's record.
+    /// Which boundary holds, in one sentence for the run's record; before [`Self::up`] the one that
+    /// is asked for.
     fn isolation(&self) -> String;
 
-    /// Makes the workspace ready. May be called again at any time, also after a crash.
-    async fn up(&self) -> Result<(), WorkspaceError>;
+    /// Makes the workspace ready for the run whose directories `drive` names. May be called again
+    /// at any time, also after a crash.
+    async fn up(&self, drive: &Drive) -> Result<(), WorkspaceError>;
 
-    /// Runs a program. Returns once it runs, or is known not to:
+    /// Where programs find the path `host` of this machine; the same path where there is no
+    /// boundary.
+    fn inside(&self, host: &Path) -> PathBuf;
+
+    /// The mini-ork program as programs find it.
+    fn program(&self) -> PathBuf;
+
+    /// The environment that programs begin with, made from the caller's own.
+    fn environment(&self, own: &[(OsString, OsString)]) -> Vec<(OsString, OsString)>;
+
+    /// Lets programs reach the loopback port `port` of this machine at the same address.
+    async fn lead(&self, port: u16) -> Result<Lead, WorkspaceError>;
+
+    /// Runs a program. Paths in its arguments and environment are as [`Self::inside`] gives them;
+    /// the directory of its records, its working directory and its standard input are of this
+    /// machine. Returns once it runs, or is known not to:
     /// [`WorkspaceProcess::wait`] then reports [`SpawnFailed`](mini_ork_protocol::ExitOutcome).
     async fn spawn(
         &self,
@@ -49,6 +78,18 @@ pub trait Workspace: Send + Sync + fmt::Debug {
     /// Finds the process of a record directory again, after a restart of the control plane. Never
     /// starts one.
     async fn attach(&self, directory: &Path) -> Result<Attached, WorkspaceError>;
+
+    /// How another process of this machine can run programs here and use the files; none where there
+    /// is no boundary to pass, or before [`Self::up`].
+    fn way_in(&self) -> Option<WayIn> {
+        None
+    }
+
+    /// Ends every process behind the boundary that has its records below `directory`, whoever
+    /// started it. Afterwards none of them is left.
+    async fn stop_below(&self, _directory: &Path) -> Result<(), WorkspaceError> {
+        Ok(())
+    }
 
     /// Reads the regular file at `path` below the directory `root`. More than `limit` bytes is an
     /// error, and so is whatever is no regular file.
@@ -71,9 +112,15 @@ pub trait Workspace: Send + Sync + fmt::Debug {
         request: ListRequest,
     ) -> Result<Listing, FileError>;
 
-    /// Frees what the workspace holds. May be called again at any time, also without
-    /// [`Self::up`], and makes nothing. Processes are stopped through their handles before.
-    async fn down(&self) -> Result<(), WorkspaceError>;
+    /// Connections to the network that programs asked for and did not get, the most frequent first.
+    fn denials(&self) -> Vec<Denial> {
+        Vec::new()
+    }
+
+    /// Frees what the workspace holds for the run of `drive`. May be called again at any time, also
+    /// without [`Self::up`], and makes nothing. Behind a boundary nothing runs afterwards; else
+    /// processes are stopped through their handles before.
+    async fn down(&self, drive: &Drive) -> Result<(), WorkspaceError>;
 }
 
 /// A program to run, and where its records go.
@@ -154,4 +201,42 @@ pub enum WorkspaceError {
     /// The machine gave no randomness for a run marker.
     #[error("could not make a run marker")]
     Marker(#[source] std::io::Error),
+    /// A sandbox cannot be reached, or refuses.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// There is no container.
+    #[error(transparent)]
+    Docker(#[from] docker::DockerError),
+    /// Programs cannot be confined on this machine.
+    #[error(transparent)]
+    Confine(#[from] crate::confine::ConfineError),
+    /// What the user trusts cannot be read.
+    #[error(transparent)]
+    Authorities(#[from] crate::certificates::AuthorityError),
+    /// What is remembered of a sandbox cannot be read or written.
+    #[error("what is known of the sandbox cannot be used")]
+    Remembered(#[source] std::io::Error),
+    /// All that ran in a sandbox was killed, and how it would have ended is not known.
+    #[error("the sandbox is gone: {reason}")]
+    OutOfMemory {
+        /// What became of it.
+        reason: String,
+    },
+    /// It was to be used before it was made ready.
+    #[error("the workspace is not up")]
+    NotUp,
+}
+
+impl WorkspaceError {
+    /// Whether memory ran out, which would happen again.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(
+            self,
+            Self::OutOfMemory { .. }
+                | Self::Session(SessionError::Gone {
+                    out_of_memory: true,
+                    ..
+                })
+        )
+    }
 }
