@@ -57,11 +57,13 @@ pub(crate) struct RawChange {
 }
 
 impl ControlGit {
-    /// What turns `before` into `after`, in the order of paths. Empty when they are the same.
+    /// What turns `before` into `after`, in the order of paths. Empty when they are the same. In
+    /// submodules that are here, the files are compared.
     pub fn changes(&self, before: &TreeId, after: &TreeId) -> Result<Vec<Change>, GitError> {
         if before == after {
             return Ok(Vec::new());
         }
+        let (before, after) = (&self.expanded(before)?, &self.expanded(after)?);
         let output = self
             .command("diff-tree")
             .args([
@@ -99,6 +101,7 @@ impl ControlGit {
         if before == after {
             return Ok(Vec::new());
         }
+        let (before, after) = (&self.expanded(before)?, &self.expanded(after)?);
         let mut splitter = Splitter {
             records: Vec::new(),
             patch: sink,

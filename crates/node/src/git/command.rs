@@ -25,6 +25,7 @@ pub struct Git {
     search_path: OsString,
     version: String,
     deadline: Duration,
+    lfs_program: Option<PathBuf>,
 }
 
 impl Git {
@@ -45,6 +46,7 @@ impl Git {
             search_path: search_path.to_owned(),
             version: String::new(),
             deadline: DEADLINE,
+            lfs_program: None,
         };
         let output = git.command("version", Path::new("/")).run()?;
         let found = String::from_utf8_lossy(&output).trim().to_owned();
@@ -73,6 +75,18 @@ impl Git {
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
+    }
+
+    /// With `program`, which is [`super::lfs_main`] when it is asked to, for files that Git LFS keeps
+    /// elsewhere. Without one they are their pointers.
+    #[must_use]
+    pub fn with_lfs(mut self, program: PathBuf) -> Self {
+        self.lfs_program = Some(program);
+        self
+    }
+
+    pub(super) fn lfs_program(&self) -> Option<&Path> {
+        self.lfs_program.as_deref()
     }
 
     /// A command that runs in `directory`. It has no repository until told which.

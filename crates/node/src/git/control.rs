@@ -3,12 +3,15 @@
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::command::{Git, GitCommand};
 use super::error::GitError;
-use super::id::ObjectFormat;
-use super::repository::Repository;
+use super::id::{CommitId, ObjectFormat};
+use super::lfs;
+use super::repository::{Repository, parse_commit};
+use super::submodules::{self, Submodules};
 
 /// A git directory that only the control plane writes.
 ///
@@ -21,6 +24,7 @@ pub struct ControlGit {
     git: Git,
     directory: PathBuf,
     object_format: ObjectFormat,
+    pub(super) submodules: Arc<Submodules>,
 }
 
 impl ControlGit {
@@ -53,10 +57,14 @@ impl ControlGit {
         }
         fs_err::write(draft.join("config"), configuration(repository))?;
         fs_err::write(draft.join("HEAD"), format!("{}\n", repository.head))?;
-        fs_err::write(
-            draft.join("objects/info/alternates"),
-            alternates(&[&repository.object_directory]),
-        )?;
+        let submodules = Submodules::find(repository)?;
+        let mut borrowed = vec![repository.object_directory.clone()];
+        borrowed.extend(submodules.object_directories());
+        let borrowed: Vec<&Path> = borrowed.iter().map(PathBuf::as_path).collect();
+        fs_err::write(draft.join("objects/info/alternates"), alternates(&borrowed))?;
+        let mut stores = vec![repository.lfs_directory()];
+        stores.extend(submodules.lfs_directories());
+        lfs::record(&draft, &stores)?;
         let mut excludes = read_if_there(&repository.common_dir.join("info/exclude"))?;
         end_line(&mut excludes);
         excludes.extend_from_slice(extra_excludes);
@@ -66,6 +74,9 @@ impl ControlGit {
         if repository.shallow {
             fs_err::copy(repository.common_dir.join("shallow"), draft.join("shallow"))?;
         }
+        // Its absence means that there are none.
+        let mut made = Self::open(&repository.git, &draft)?;
+        made.adopt_submodules(repository, submodules)?;
         fs_err::rename(&draft, directory)?;
         Self::open(&repository.git, directory)
     }
@@ -74,6 +85,10 @@ impl ControlGit {
     pub fn open(git: &Git, directory: &Path) -> Result<Self, GitError> {
         let directory = fs_err::canonicalize(directory)?;
         let configuration = fs_err::read_to_string(directory.join("config"))?;
+        let submodules = match read_if_there(&directory.join(submodules::FILE))? {
+            text if text.is_empty() => Submodules::default(),
+            text => serde_json::from_slice(&text).map_err(io::Error::from)?,
+        };
         let object_format = if configuration.contains(SHA256) {
             ObjectFormat::Sha256
         } else {
@@ -83,6 +98,7 @@ impl ControlGit {
             git: git.clone(),
             directory,
             object_format,
+            submodules: Arc::new(submodules),
         })
     }
 
@@ -105,11 +121,19 @@ impl ControlGit {
         work_tree: &Path,
         index: &Path,
     ) -> GitCommand<'_> {
-        self.git
+        let command = self
+            .git
             .command(command, work_tree)
             .git_dir(&self.directory)
             .env("GIT_WORK_TREE", work_tree)
-            .env("GIT_INDEX_FILE", index)
+            .env("GIT_INDEX_FILE", index);
+        match self.git.lfs_program() {
+            Some(program) => {
+                let settings = lfs::settings(program, &self.directory);
+                settings.into_iter().fold(command, GitCommand::config)
+            }
+            None => command,
+        }
     }
 
     pub(crate) fn git(&self) -> &Git {
@@ -150,6 +174,12 @@ impl ControlGit {
             }
         }
         Ok(path)
+    }
+
+    /// The user's commit that the run began at.
+    pub(super) fn head(&self) -> Result<CommitId, GitError> {
+        let head = fs_err::read(self.directory.join("HEAD"))?;
+        parse_commit("rev-parse", &head)
     }
 
     pub(crate) fn objects(&self) -> PathBuf {

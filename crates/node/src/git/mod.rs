@@ -7,7 +7,8 @@
 //!   ([`ControlGit`]) and the directory as a bare work tree. The `.git` inside is never read.
 //! - A command that uses the user's repository ([`Repository`]) is one that no configuration can
 //!   make run a program, and only [`ControlGit::publish`] and [`ControlGit::delete_ref`] change
-//!   anything there: objects that were missing and the one named reference.
+//!   anything there: objects that were missing, content of Git LFS, and the one named reference,
+//!   there and in the repositories of submodules that the work changed.
 //!
 //! Everything is synchronous and bounded by a deadline.
 
@@ -18,10 +19,12 @@ mod error;
 mod exchange;
 mod id;
 mod kept;
+mod lfs;
 mod merge;
 mod objects;
 mod publish;
 mod repository;
+mod submodules;
 mod uncommitted;
 
 pub(crate) use changes::RawChange;
@@ -36,10 +39,12 @@ pub use id::{
 };
 pub(crate) use id::{is_dot_git, is_dot_gitmodules};
 pub use kept::KeptCommit;
+pub use lfs::{LFS_ARGUMENT, LfsFiles, lfs_main};
 pub use merge::{Conflict, ConflictKind, ConflictSide, Merge, MergeSide};
 pub(crate) use objects::push_index_record;
 pub use objects::{Edit, FileContent, TreeEntry};
 pub use publish::{Expected, PublishError, PublishOutcome};
 pub(crate) use repository::parse_tree;
 pub use repository::{DiscoverError, Repository};
+pub use submodules::{AbsentSubmodule, Submodule, Submodules};
 pub use uncommitted::Uncommitted;

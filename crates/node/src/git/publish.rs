@@ -92,7 +92,42 @@ impl ControlGit {
         }
         check_expectation(reference, found, expected)?;
         repository.check_not_checked_out(reference)?;
-        self.transfer(repository, commit)?;
+        // A link to a commit that is nowhere would be worse than none, so these come first.
+        for (owner, inner, base) in self.new_links(repository, commit)? {
+            self.publish_above(&owner, &inner, &base, reference)?;
+        }
+        self.set(repository, commit, &self.head()?, reference, expected)
+    }
+
+    /// The same for the repository of a submodule, where the run began at `base`. In there the name
+    /// may be there already: another path may be the same submodule.
+    fn publish_above(
+        &self,
+        repository: &Repository,
+        commit: &CommitId,
+        base: &CommitId,
+        reference: &str,
+    ) -> Result<(), PublishError> {
+        let found = repository.resolve(reference)?;
+        if found.as_ref() == Some(commit) {
+            return Ok(());
+        }
+        check_expectation(reference, found, &Expected::Absent)?;
+        repository.check_not_checked_out(reference)?;
+        self.set(repository, commit, base, reference, &Expected::Absent)?;
+        Ok(())
+    }
+
+    fn set(
+        &self,
+        repository: &Repository,
+        commit: &CommitId,
+        base: &CommitId,
+        reference: &str,
+        expected: &Expected,
+    ) -> Result<PublishOutcome, PublishError> {
+        self.transfer(repository, commit, base)?;
+        self.hand_over_lfs(repository, commit, base)?;
         let null_id = repository.object_format.null_id();
         let old = match expected {
             Expected::Absent => null_id.as_str(),
@@ -140,10 +175,15 @@ impl ControlGit {
     }
 
     /// Copies what is reachable from `commit` and missing there into the user's object store.
-    fn transfer(&self, repository: &Repository, commit: &CommitId) -> Result<(), PublishError> {
-        // The run began at HEAD of this directory, which came from the user's repository: what is
-        // reachable from there need not be walked, and what is borrowed need not be sent.
-        let revisions = format!("{commit}\n--not\nHEAD\n").into_bytes();
+    /// The work began at `base`, which that store has: what is reachable from there need not be
+    /// walked.
+    fn transfer(
+        &self,
+        repository: &Repository,
+        commit: &CommitId,
+        base: &CommitId,
+    ) -> Result<(), PublishError> {
+        let revisions = format!("{commit}\n--not\n{base}\n").into_bytes();
         let scratch = self.scratch()?;
         let mut pack = fs_err::OpenOptions::new()
             .read(true)
@@ -151,7 +191,9 @@ impl ControlGit {
             .create_new(true)
             .open(scratch.path().join("pack"))?;
         self.command("pack-objects")
-            .args(["--revs", "--local", "--thin", "--stdout", "--quiet"])
+            .args(["--revs", "--thin", "--stdout", "--quiet"])
+            // What is borrowed from that store need not be sent, if there is no other store.
+            .args(self.submodules.present.is_empty().then_some("--local"))
             .input(revisions)
             .run_to(&mut pack)?;
         let mut header = [0; 12];
@@ -181,7 +223,8 @@ impl ControlGit {
         }
         // What was not sent because it was borrowed may be gone by now.
         store("rev-list")
-            .args(["--objects", "--quiet", commit.as_str(), "--not", "HEAD"])
+            .args(["--objects", "--quiet", commit.as_str(), "--not"])
+            .arg(base)
             .run()?;
         Ok(())
     }

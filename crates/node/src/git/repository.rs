@@ -10,10 +10,9 @@ use mini_ork_protocol::ByteString;
 use super::command::{Git, GitCommand};
 use super::error::GitError;
 use super::id::{CommitId, FileMode, ObjectFormat, RepoPath, TreeId};
+use super::lfs::LARGEST as LARGEST_LFS_POINTER;
 use super::objects::{parse_tree_listing, records};
 
-/// A pointer is about 130 bytes; with extensions the format allows up to 1,024.
-const LARGEST_LFS_POINTER: u64 = 1024;
 const LFS_MARK: &[u8] = b"version https://git-lfs.github.com/spec/";
 
 /// A repository of the user's, as it was when it was looked at.
@@ -45,6 +44,8 @@ pub struct Repository {
     /// Whether its history was cut off when it was cloned.
     pub shallow: bool,
     pub(super) settings: Settings,
+    /// Whether its configuration is not believed about where its checkout is.
+    alone: bool,
 }
 
 /// Settings of the repository that decide how file content maps to blobs, and who may write.
@@ -53,6 +54,7 @@ pub(super) struct Settings {
     pub(super) line_endings: Vec<String>,
     pub(super) ignores_executable_bit: bool,
     pub(super) shared: Option<String>,
+    lfs_storage: Option<PathBuf>,
 }
 
 /// Why there is no repository to work with.
@@ -86,8 +88,35 @@ impl Repository {
         let (git_dir, directory) = locate(&start).ok_or_else(|| DiscoverError::NotARepository {
             start: start.clone(),
         })?;
+        Self::look(git, &git_dir, &directory, false)
+    }
+
+    /// The repository of a submodule, without its checkout: where that is said to be there may be
+    /// nothing, and git would not start.
+    pub(super) fn alone(git: &Git, git_dir: &Path) -> Result<Self, DiscoverError> {
+        if !is_git_directory(git_dir) {
+            return Err(DiscoverError::NotARepository {
+                start: git_dir.to_owned(),
+            });
+        }
+        Self::look(git, git_dir, git_dir, true)
+    }
+
+    fn look(
+        git: &Git,
+        git_dir: &Path,
+        directory: &Path,
+        alone: bool,
+    ) -> Result<Self, DiscoverError> {
+        let command = |name| {
+            let command = git.command(name, directory).git_dir(git_dir);
+            match alone {
+                true => command.env("GIT_WORK_TREE", git_dir),
+                false => command,
+            }
+        };
         let ask = |arguments: &[&str]| -> Result<Vec<u8>, GitError> {
-            let command = git.command("rev-parse", &directory).git_dir(&git_dir);
+            let command = command("rev-parse");
             command.arg("--path-format=absolute").args(arguments).run()
         };
         let flags = ask(&[
@@ -117,7 +146,7 @@ impl Repository {
             &["--git-path", "objects"],
         ];
         let [git_dir_found, common_dir, object_directory] = path_answers(ask, inside)?;
-        let toplevel = if bare {
+        let toplevel = if bare || alone {
             None
         } else {
             let [toplevel] = path_answers(ask, [&["--show-toplevel"]])?;
@@ -128,8 +157,7 @@ impl Repository {
             Ok(ids) => ids,
             Err(error) => {
                 // Asked alone, git tells a HEAD without a commit from one that cannot be read.
-                let command = git.command("rev-parse", &directory).git_dir(&git_dir);
-                let (code, _) = command
+                let (code, _) = command("rev-parse")
                     .args(["--quiet", "--verify", "HEAD^{commit}"])
                     .run_with_codes(&[0, 1])?;
                 let no_commits = DiscoverError::NoCommits {
@@ -142,16 +170,16 @@ impl Repository {
         let (head, head_tree) = ids.split_at(middle.unwrap_or(ids.len()));
         let head = parse_commit("rev-parse", head)?;
         let head_tree = parse_tree("rev-parse", head_tree.trim_ascii_start())?;
-        let command = git.command("symbolic-ref", &directory).git_dir(&git_dir);
-        let (_, name) = command.args(["--quiet", "HEAD"]).run_with_codes(&[0, 1])?;
+        let (_, name) = command("symbolic-ref")
+            .args(["--quiet", "HEAD"])
+            .run_with_codes(&[0, 1])?;
         let branch = name
             .strip_suffix(b"\n")
             .and_then(|name| name.strip_prefix(b"refs/heads/"))
             .map(|name| ByteString::from(name.to_vec()));
-        let command = git.command("config", &directory).git_dir(&git_dir);
-        let (_, settings) = command
+        let (_, settings) = command("config")
             .args(["--null", "--get-regexp"])
-            .arg("^core\\.(autocrlf|eol|filemode|sharedrepository)$")
+            .arg("^(core\\.(autocrlf|eol|filemode|sharedrepository)|lfs\\.storage)$")
             .run_with_codes(&[0, 1])?;
         Ok(Self {
             git: git.clone(),
@@ -165,10 +193,11 @@ impl Repository {
             branch,
             shallow,
             settings: Settings::parse(&settings),
+            alone,
         })
     }
 
-    /// The paths of submodules at HEAD. A run's directory has them as empty directories.
+    /// The paths of submodules at HEAD, without those inside submodules.
     pub fn submodules(&self) -> Result<Vec<RepoPath>, GitError> {
         let listing = self
             .command("ls-tree")
@@ -182,9 +211,14 @@ impl Repository {
         Ok(submodules.map(|entry| entry.path).collect())
     }
 
-    /// The files at HEAD that Git LFS keeps elsewhere. A run's directory has their pointers,
-    /// because no filter program runs there.
-    pub fn lfs_pointers(&self) -> Result<Vec<RepoPath>, GitError> {
+    /// Where Git LFS keeps files of this repository.
+    pub(super) fn lfs_directory(&self) -> PathBuf {
+        let chosen = self.settings.lfs_storage.as_deref();
+        self.common_dir.join(chosen.unwrap_or(Path::new("lfs")))
+    }
+
+    /// The files at HEAD that Git LFS keeps elsewhere, and their pointers.
+    pub(super) fn lfs_pointers(&self) -> Result<Vec<(RepoPath, Vec<u8>)>, GitError> {
         let listing = self
             .command("ls-tree")
             .args(["-r", "-z", "--full-tree"])
@@ -217,16 +251,21 @@ impl Repository {
         let pointers = candidates.into_iter().zip(contents);
         Ok(pointers
             .filter(|(_, content)| content.starts_with(LFS_MARK))
-            .map(|(entry, _)| entry.path)
+            .map(|(entry, content)| (entry.path, content))
             .collect())
     }
 
     /// A command in this repository. Only for commands that no configuration can make run a
     /// program: `rev-parse`, `ls-tree`, `cat-file`, `for-each-ref`, `worktree list`, `update-ref`.
     pub(crate) fn command(&self, command: &'static str) -> GitCommand<'_> {
-        self.git
+        let command = self
+            .git
             .command(command, &self.git_dir)
-            .git_dir(&self.git_dir)
+            .git_dir(&self.git_dir);
+        match self.alone {
+            true => command.env("GIT_WORK_TREE", &self.git_dir),
+            false => command,
+        }
     }
 
     /// Its references as (id, full name), in the order of their names.
@@ -276,6 +315,10 @@ impl Settings {
         let (mut conversion, mut eol) = (None, None);
         let mut settings = Self::default();
         for record in records(output) {
+            if let Some(path) = record.strip_prefix(b"lfs.storage\n") {
+                settings.lfs_storage = Some(PathBuf::from(OsStr::from_bytes(path)));
+                continue;
+            }
             let text = String::from_utf8_lossy(record).to_ascii_lowercase();
             // A key without `=` has no line break either, and means true.
             let (key, value) = text.split_once('\n').unwrap_or((&text, "true"));
@@ -375,7 +418,7 @@ pub(crate) fn parse_tree(command: &'static str, output: &[u8]) -> Result<TreeId,
 }
 
 /// `<id> blob <size>\n<content>\n`, repeated.
-fn parse_batch(mut output: &[u8]) -> Result<Vec<Vec<u8>>, GitError> {
+pub(super) fn parse_batch(mut output: &[u8]) -> Result<Vec<Vec<u8>>, GitError> {
     let mut contents = Vec::new();
     let unreadable = |what: String| GitError::Unreadable {
         command: "cat-file",

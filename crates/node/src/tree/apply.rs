@@ -87,9 +87,9 @@ impl ControlGit {
     ///
     /// Only paths that differ between the trees are looked at. Each must be as in `base`, or as in
     /// `result` already, which makes an interrupted call good by calling again; otherwise nothing
-    /// is written and all that differ are told. No hook and no filter runs, so a file that a
-    /// filter translates (Git LFS) counts as changed. When writing fails, what was written is taken
-    /// back. With `dry_run` nothing is written.
+    /// is written and all that differ are told. No hook and no filter of the user's runs. In
+    /// submodules that are here, files are changed like others. When writing fails, what was written
+    /// is taken back. With `dry_run` nothing is written.
     pub fn apply(
         &self,
         repository: &Repository,
@@ -102,6 +102,7 @@ impl ControlGit {
                 git_dir: repository.git_dir.clone(),
             });
         };
+        let (base, result) = (&self.expanded(base)?, &self.expanded(result)?);
         let changes = self.raw_changes(base, result)?;
         let root = Root::open(toplevel)?;
         let scratch = self.scratch()?;

@@ -7,6 +7,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::private::{self, PrivateGit};
 use crate::git::{ControlGit, GitCommand, GitError, TreeId};
+use crate::sys;
 
 /// A directory with the files of a tree, and the index that says which tree that is.
 ///
@@ -85,10 +86,11 @@ impl WorktreePlace {
 impl ControlGit {
     /// Makes the directory of `place` hold exactly `tree`: new, or empty before.
     ///
-    /// Line endings, `$Id$` and encodings are as in an ordinary checkout; no filter program runs,
-    /// so a Git LFS file is its pointer. A submodule is an empty directory. With `private` there is
-    /// also a `.git` that belongs to whoever works there. When this fails the directory is gone
-    /// again.
+    /// Line endings, `$Id$` and encodings are as in an ordinary checkout. A Git LFS file has its
+    /// content where this machine has it, and else is its pointer; no other filter runs. A submodule
+    /// whose repository is here is a directory with its files, and another one is empty. With `private` there is
+    /// also a `.git` that belongs to whoever works there. When this fails the directory is as
+    /// it was before.
     pub fn materialise(
         &self,
         tree: &TreeId,
@@ -96,6 +98,8 @@ impl ControlGit {
         private: Option<&PrivateGit<'_>>,
     ) -> Result<(), TreeError> {
         let _lock = place.lock()?;
+        // A directory that was there may be mounted in a sandbox, and has to stay the same one.
+        let existed = place.path.is_dir();
         fs_err::create_dir_all(&place.path)?;
         if fs_err::read_dir(&place.path)?.next().is_some() {
             return Err(TreeError::NotEmpty {
@@ -105,7 +109,11 @@ impl ControlGit {
         let made = self.fill(tree, place, private);
         if made.is_err() {
             // Half a tree must not be taken for one. The first error is the one to tell.
-            drop(fs_err::remove_dir_all(&place.path));
+            drop(if existed {
+                sys::empty_tree(&place.path)
+            } else {
+                sys::remove_tree(&place.path)
+            });
         }
         made
     }
@@ -122,7 +130,7 @@ impl ControlGit {
         }
         self.place_command("read-tree", place)
             .args(["-u", "--reset"])
-            .arg(tree)
+            .arg(self.expanded(tree)?)
             .run()?;
         if let Some(private) = private {
             private::write(self, place, private)?;

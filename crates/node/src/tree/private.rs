@@ -16,7 +16,8 @@ pub struct PrivateGit<'a> {
     pub repository: &'a Repository,
     /// The branch to be on, without `refs/heads/`.
     pub head_branch: &'a str,
-    /// The commit that branch is at; its tree is the one in the directory.
+    /// The commit that branch is at; its tree is the one in the directory. Where that has
+    /// submodules, the branch is at a commit on top of it that has their files.
     pub head_commit: &'a CommitId,
 }
 
@@ -54,7 +55,8 @@ pub(super) fn write(
     if let Some(directory) = reference.parent() {
         fs_err::create_dir_all(directory)?;
     }
-    fs_err::write(&reference, format!("{}\n", private.head_commit))?;
+    let commit = control.start_of(private.head_commit);
+    fs_err::write(&reference, format!("{commit}\n"))?;
     fs_err::write(
         git.join("packed-refs"),
         packed_references(repository, &head)?,

@@ -152,7 +152,8 @@ impl ControlGit {
                 Content::Commit(commit) => commit.clone(),
                 Content::Tree(tree) => {
                     let parents = std::slice::from_ref(&safe.base);
-                    self.commit(tree, parents, &message, safe.seconds)?
+                    let tree = self.collapsed(tree, &message, safe.seconds)?;
+                    self.commit(&tree, parents, &message, safe.seconds)?
                 }
                 Content::Commits(commits) => {
                     self.commit(&safe.base_tree, commits, &message, safe.seconds)?
@@ -286,6 +287,7 @@ impl ControlGit {
             .map(|(id, _)| id)
             .collect();
         known.insert(safe.base.to_string());
+        known.insert(self.start_of(&safe.base).to_string());
         let candidates: Vec<Pointer> = pointers
             .into_iter()
             .filter(|pointer| !known.contains(&pointer.id))

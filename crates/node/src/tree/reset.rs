@@ -22,7 +22,7 @@ impl ControlGit {
         self.remove_foreign(place, &root, &found)?;
         self.place_command("read-tree", place)
             .args(["-u", "--reset"])
-            .arg(tree)
+            .arg(self.expanded(tree)?)
             .run()?;
         self.remove_empty(place, &root)
     }
