@@ -6,11 +6,14 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, fchmod, renameat};
 use rustix::io::Errno;
 
 use crate::sys::random_bytes;
+
+mod stepwise;
 
 /// The kernel asks to try again when a rename elsewhere kept it from proving that the path stays
 /// inside; it succeeds at once unless someone renames in a loop.
@@ -35,6 +38,17 @@ impl Directory {
         })
     }
 
+    /// Opens a directory at an absolute path without following any symbolic link: whoever may write
+    /// somewhere on the way cannot lead elsewhere.
+    pub fn open_strictly(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let opened = resolve(rustix::fs::CWD, path, flags, Mode::empty(), Rule::Straight);
+        Ok(Self {
+            descriptor: opened.map_err(|errno| explain(errno, path))?,
+            path: path.to_owned(),
+        })
+    }
+
     /// Opens a directory below this one. With `links` symbolic links are followed as long as they
     /// stay inside, else they are refused.
     pub fn directory(&self, relative: &Path, links: Links) -> io::Result<Self> {
@@ -46,15 +60,21 @@ impl Directory {
         })
     }
 
-    /// Reads a regular file below this directory that has at most `limit` bytes.
-    pub fn read(&self, relative: &Path, limit: u64, links: Links) -> io::Result<Vec<u8>> {
+    /// Opens a regular file below this directory for reading.
+    pub fn file(&self, relative: &Path, links: Links) -> io::Result<File> {
         // Without NONBLOCK opening a FIFO would wait for a writer for ever.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let file = File::from(self.open_below(relative, flags, Mode::empty(), links)?);
-        let path = self.path.join(relative);
         if !file.metadata()?.is_file() {
-            return Err(refused(&path, "is not a regular file"));
+            return Err(refused(&self.path.join(relative), "is not a regular file"));
         }
+        Ok(file)
+    }
+
+    /// Reads a regular file below this directory that has at most `limit` bytes.
+    pub fn read(&self, relative: &Path, limit: u64, links: Links) -> io::Result<Vec<u8>> {
+        let file = self.file(relative, links)?;
+        let path = self.path.join(relative);
         let mut bytes = Vec::new();
         file.take(limit + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit {
@@ -132,6 +152,20 @@ impl Directory {
         }
     }
 
+    /// The same, for this user alone.
+    pub fn make_private_directory(&self, name: &OsStr) -> io::Result<()> {
+        match rustix::fs::mkdirat(&self.descriptor, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(explain(errno, &self.path.join(name))),
+        }
+    }
+
+    /// Gives an entry directly in this directory another name in it; what has that name is replaced.
+    pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        rustix::fs::renameat(&self.descriptor, from, &self.descriptor, to)
+            .map_err(|errno| explain(errno, &self.path.join(from)))
+    }
+
     /// Removes one file or symbolic link directly in this directory.
     pub fn remove_file(&self, name: &OsStr) -> io::Result<()> {
         rustix::fs::unlinkat(&self.descriptor, name, rustix::fs::AtFlags::empty())
@@ -145,19 +179,8 @@ impl Directory {
         mode: Mode,
         links: Links,
     ) -> io::Result<OwnedFd> {
-        let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        if links == Links::Refused {
-            resolve |= ResolveFlags::NO_SYMLINKS;
-        }
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let mut outcome = Err(Errno::AGAIN);
-        for _ in 0..ATTEMPTS {
-            outcome = rustix::fs::openat2(&self.descriptor, relative, flags, mode, resolve);
-            if !matches!(outcome, Err(Errno::AGAIN | Errno::INTR)) {
-                break;
-            }
-        }
-        outcome.map_err(|errno| explain(errno, &self.path.join(relative)))
+        resolve(self.as_fd(), relative, flags, mode, Rule::Below(links))
+            .map_err(|errno| explain(errno, &self.path.join(relative)))
     }
 }
 
@@ -174,6 +197,74 @@ pub enum Links {
     Inside,
     /// It is an error.
     Refused,
+}
+
+/// What holds on the way to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    /// The way stays below its start.
+    Below(Links),
+    /// There is no link on it.
+    Straight,
+}
+
+fn resolve(
+    start: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+    mode: Mode,
+    rule: Rule,
+) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let way = if kernel_resolves() {
+        by_kernel
+    } else {
+        stepwise::open
+    };
+    let mut outcome = Err(Errno::AGAIN);
+    for _ in 0..ATTEMPTS {
+        outcome = way(start, path, flags, mode, rule);
+        if !matches!(outcome, Err(Errno::AGAIN | Errno::INTR)) {
+            break;
+        }
+    }
+    outcome
+}
+
+/// Whether this kernel has `openat2`. Found out once, by trying: what calls itself an old kernel
+/// may have it, and a filter of system calls may take it away from a new one.
+fn kernel_resolves() -> bool {
+    static RESOLVES: OnceLock<bool> = OnceLock::new();
+    #[cfg(test)]
+    if tests::STEPWISE.get() {
+        return false;
+    }
+    *RESOLVES.get_or_init(|| {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let opened = by_kernel(
+            rustix::fs::CWD,
+            Path::new("/"),
+            flags,
+            Mode::empty(),
+            Rule::Straight,
+        );
+        !matches!(opened, Err(Errno::NOSYS | Errno::PERM))
+    })
+}
+
+fn by_kernel(
+    start: BorrowedFd<'_>,
+    path: &Path,
+    flags: OFlags,
+    mode: Mode,
+    rule: Rule,
+) -> Result<OwnedFd, Errno> {
+    let how = match rule {
+        Rule::Below(Links::Inside) => ResolveFlags::BENEATH,
+        Rule::Below(Links::Refused) => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+        Rule::Straight => ResolveFlags::NO_SYMLINKS,
+    };
+    rustix::fs::openat2(start, path, flags, mode, how | ResolveFlags::NO_MAGICLINKS)
 }
 
 /// A name that nobody can have taken, or put a link at.
@@ -197,53 +288,10 @@ fn explain(errno: Errno, path: &Path) -> io::Error {
     let message = match errno {
         Errno::XDEV => format!("`{path}` leads out of its directory through a symbolic link"),
         Errno::LOOP => format!("`{path}` is or goes through a symbolic link"),
-        Errno::NOSYS => format!("`{path}` cannot be opened safely: Linux 5.6 or newer is needed"),
         _ => format!("`{path}`: {error}"),
     };
     io::Error::new(error.kind(), message)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write as _;
-    use std::os::unix::fs::PermissionsExt as _;
-
-    use fs_err::os::unix::fs::symlink;
-
-    use super::*;
-
-    fn replace(root: &Path, relative: &str) -> io::Result<()> {
-        Directory::open(root)?.replace(Path::new(relative), |file| file.write_all(b"new"))
-    }
-
-    #[test]
-    fn what_is_written_stays_below_and_takes_the_place_of_a_link() {
-        let world = tempfile::tempdir().unwrap();
-        let (root, outside) = (world.path().join("root"), world.path().join("outside"));
-        fs_err::create_dir(&root).unwrap();
-        fs_err::create_dir(&outside).unwrap();
-        let precious = outside.join("precious");
-        fs_err::write(&precious, "old").unwrap();
-
-        replace(&root, "deep/down/file").unwrap();
-        let made = root.join("deep/down/file");
-        assert_eq!(fs_err::read(&made).unwrap(), b"new");
-        let mode = fs_err::metadata(&made).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-
-        symlink(&precious, root.join("link")).unwrap();
-        fs_err::hard_link(&precious, root.join("twin")).unwrap();
-        for name in ["link", "twin"] {
-            replace(&root, name).unwrap();
-            let found = fs_err::symlink_metadata(root.join(name)).unwrap();
-            assert!(found.is_file());
-        }
-        symlink(&outside, root.join("way")).unwrap();
-        for path in ["way/precious", "way/fresh", "../outside/precious", "deep"] {
-            assert!(replace(&root, path).is_err(), "{path}");
-        }
-        assert_eq!(fs_err::read(&precious).unwrap(), b"old");
-        let left = |directory: &Path| fs_err::read_dir(directory).unwrap().count();
-        assert_eq!((left(&outside), left(&root)), (1, 4), "no draft is left");
-    }
-}
+pub(crate) mod tests;

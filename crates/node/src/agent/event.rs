@@ -93,6 +93,8 @@ pub enum EndReason {
     Network,
     /// What it told could not be written down.
     Unheard,
+    /// The sandbox that its tools work in is gone, or cannot be reached.
+    Workspace,
     /// The agent was not started as it has to be.
     Setup,
 }

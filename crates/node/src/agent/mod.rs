@@ -27,6 +27,6 @@ mod work;
 
 pub use event::{AgentEvent, EndReason};
 pub use program::{AGENT_ARGUMENT, AGENT_TOKEN_VARIABLE, Surroundings, agent_main};
-pub use spec::{AgentLimits, AgentSpec, AgentSpecError};
+pub use spec::{AgentLimits, AgentSpec, AgentSpecError, ToolPlace};
 pub use trial::try_model;
 pub use work::{Agent, AgentEnd};

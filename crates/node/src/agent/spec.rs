@@ -1,9 +1,12 @@
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use mini_ork_protocol::ByteString;
 use serde::{Deserialize, Serialize};
 
 use crate::model::Api;
+use crate::session::WayIn;
 
 /// What the built-in agent is told by whoever starts it. There is no secret in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,9 +22,36 @@ pub struct AgentSpec {
     /// An absolute path outside of the workspace, for the records of the commands that the model
     /// runs. It is made when it is not there; what is put into it is removed again.
     pub records: PathBuf,
+    /// The absolute path of a file with the [`ToolPlace`] as JSON, when its tools do not work where
+    /// it is itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<PathBuf>,
     /// The bounds of its work.
     #[serde(default)]
     pub limits: AgentLimits,
+}
+
+/// A sandbox that the tools of an agent work in while the agent is outside.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolPlace {
+    /// How to get there.
+    pub way_in: WayIn,
+    /// The directory of this machine that is the root of the workspace inside.
+    pub root: PathBuf,
+    /// The whole environment of commands.
+    pub environment: Vec<(ByteString, ByteString)>,
+}
+
+/// The environment is not shown.
+impl fmt::Debug for ToolPlace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ToolPlace")
+            .field("way_in", &self.way_in)
+            .field("root", &self.root)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The bounds of an agent's work.
@@ -89,6 +119,9 @@ impl AgentSpec {
         if !self.records.is_absolute() {
             return wrong("`records` is not an absolute path");
         }
+        if self.tools.as_ref().is_some_and(|file| !file.is_absolute()) {
+            return wrong("`tools` is not an absolute path");
+        }
         if self.gateway().is_none() {
             return wrong("`base_url` is not `http://`, a loopback address, a port and a path");
         }
@@ -132,6 +165,7 @@ mod tests {
             base_url: base_url.to_owned(),
             model: "m".to_owned(),
             records: "/records".into(),
+            tools: None,
             limits: AgentLimits::default(),
         }
     }

@@ -17,7 +17,7 @@ use super::tools::{Outcome, TOOLS, Toolbox, summary};
 use super::window::Window;
 use super::{AgentEvent, AgentSpec, EndReason};
 use crate::secret::Secret;
-use crate::sys::{random_bytes, remove_tree};
+use crate::sys::{random_bytes, remove_tree_strictly};
 use crate::text::on_one_line;
 use crate::workspace::Workspace;
 
@@ -97,7 +97,7 @@ impl Agent {
             Ok(mut work) => {
                 let end = work.go_on().await;
                 let records = work.tools.records.clone();
-                let _ = tokio::task::spawn_blocking(move || remove_tree(&records)).await;
+                let _ = tokio::task::spawn_blocking(move || remove_tree_strictly(&records)).await;
                 end
             }
             Err(message) => AgentEnd {
@@ -427,6 +427,11 @@ impl Work<'_> {
                 );
             }
             all_ok &= outcome.ok;
+            if !outcome.ok
+                && let Some(why) = self.tools.lost().await
+            {
+                return Err((EndReason::Workspace, why));
+            }
             self.tell(AgentEvent::ToolEnd {
                 ok: outcome.ok,
                 output: shorten(&outcome.content, LONGEST_OUTPUT),

@@ -17,7 +17,7 @@ use super::family::{Family, failed_to};
 use super::records::{self, Claim, Stored};
 use super::supervisor::{ANSWER_READY, ANSWER_TAKEN, SUPERVISE_ARGUMENT};
 use crate::sys::cgroup::Cgroup;
-use crate::sys::descriptors::{readable, wait_ready};
+use crate::sys::descriptors::wait_ready;
 use crate::sys::process;
 
 /// How long a supervisor may take to start its program. It takes milliseconds; only a machine that
@@ -50,6 +50,11 @@ impl Supervisor {
             program,
             children: Children::default(),
         }
+    }
+
+    /// The program that supervisors are.
+    pub fn program(&self) -> &Path {
+        &self.program
     }
 
     /// Starts a program with `directory`, an absolute path, for its records; it is made, for this
@@ -162,7 +167,8 @@ pub fn find(directory: &Path) -> Result<Found, SuperviseError> {
                     .map_err(failed_to("end the supervisor"))?;
                 break;
             }
-            wait_ready([(supervisor.as_fd(), PollFlags::IN)], START_STEP)
+            supervisor
+                .wait_ended(START_STEP)
                 .map_err(failed_to("await the supervisor"))?;
         }
         // Its starter was gone before it started anything.
@@ -175,6 +181,18 @@ pub fn find(directory: &Path) -> Result<Found, SuperviseError> {
         Err(SuperviseError::Lost { .. }) => Ok(Found::Lost),
         Err(error) => Err(error),
     }
+}
+
+/// Whether the process of `directory` was started with the run marker `marker`.
+pub fn taken_with(directory: &Path, marker: &str) -> Result<bool, SuperviseError> {
+    let claim = Claim::read(directory)?.whole();
+    Ok(claim.is_some_and(|claim| claim.marker == marker))
+}
+
+/// How the process ended whose records are in `directory`, when that is on record. For a machine
+/// that the supervisor did not run on: nothing is looked for, and nothing killed.
+pub fn recorded_exit(directory: &Path) -> Result<Option<ExitRecord>, SuperviseError> {
+    Ok(records::read_exit(directory)?.whole())
 }
 
 /// A process with a supervisor. Dropping it changes nothing for the process; any number of these,
@@ -193,7 +211,7 @@ impl SupervisedProcess {
     pub async fn wait(&self) -> Result<ExitRecord, SuperviseError> {
         let failed = || failed_to("await the supervisor");
         if let Some(supervisor) = process::open(self.supervisor).map_err(failed())? {
-            readable(supervisor).await.map_err(failed())?;
+            supervisor.ended().await.map_err(failed())?;
         }
         if let Some(children) = &self.children {
             children.reap();

@@ -2,10 +2,14 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use crate::sys::files::open_regular;
+use crate::beneath::{Directory, Links};
 
 /// How much of the end of a log is searched for its last line.
 const LAST_LINE_WINDOW: u64 = 8 * 1024;
+
+/// No log is longer: programs are stopped long before. What a program has put in the place of one
+/// may be, and is read no further.
+const LONGEST: u64 = 2 << 30;
 
 /// Reads a growing log from an absolute offset on.
 ///
@@ -21,7 +25,7 @@ impl LogCursor {
     /// file; a symbolic link is none.
     pub fn open(path: &Path, offset: u64) -> io::Result<Self> {
         Ok(Self {
-            file: open_regular(path)?,
+            file: open_log(path)?,
             offset,
         })
     }
@@ -33,7 +37,7 @@ impl LogCursor {
 
     /// The next bytes, at most `limit` of them; empty when there are none yet.
     pub fn read(&mut self, limit: usize) -> io::Result<Vec<u8>> {
-        let length = self.file.metadata()?.len();
+        let length = self.file.metadata()?.len().min(LONGEST);
         let available = usize::try_from(length.saturating_sub(self.offset)).unwrap_or(usize::MAX);
         let mut bytes = vec![0; available.min(limit)];
         let count = self.file.file().read_at(&mut bytes, self.offset)?;
@@ -41,6 +45,15 @@ impl LogCursor {
         self.offset += count as u64;
         Ok(bytes)
     }
+}
+
+/// Opens a log. Its program may write there, so no link on the way is followed.
+fn open_log(path: &Path) -> io::Result<fs_err::File> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let file = Directory::open_strictly(parent)?.file(Path::new(name), Links::Refused)?;
+    Ok(fs_err::File::from_parts(file, path))
 }
 
 /// The two ends of a log.
@@ -57,7 +70,7 @@ pub struct LogEdges {
 /// Reads at most `head` bytes from the beginning of a log and at most `tail` from its end. No byte
 /// is in both.
 pub fn log_edges(path: &Path, head: usize, tail: usize) -> io::Result<LogEdges> {
-    let file = open_regular(path)?;
+    let file = open_log(path)?;
     let length = file.metadata()?.len();
     let head = read_range(&file, 0, head as u64)?;
     let after_head = head.len() as u64;
@@ -77,7 +90,7 @@ pub fn log_edges(path: &Path, head: usize, tail: usize) -> io::Result<LogEdges> 
 /// sequences and characters that turn the direction of text are left out; what follows a carriage
 /// return counts as a new line.
 pub fn last_line(path: &Path) -> io::Result<Option<String>> {
-    let file = open_regular(path)?;
+    let file = open_log(path)?;
     let length = file.metadata()?.len();
     let start = length.saturating_sub(LAST_LINE_WINDOW);
     Ok(last_line_in(&read_range(&file, start, LAST_LINE_WINDOW)?))
@@ -171,6 +184,21 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(content).unwrap();
         file
+    }
+
+    #[test]
+    fn a_log_of_any_length_has_an_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        fs_err::File::create(&path)
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
+        let mut cursor = LogCursor::open(&path, LONGEST - 10).unwrap();
+        assert_eq!(cursor.read(100).unwrap(), [0; 10]);
+        assert_eq!(cursor.read(100).unwrap(), [0_u8; 0]);
+        let edges = log_edges(&path, 2, 3).unwrap();
+        assert_eq!((edges.head.len(), edges.tail.len()), (2, 3));
     }
 
     #[test]

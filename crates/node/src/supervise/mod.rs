@@ -17,9 +17,10 @@
 //! Limits, all of them only without a cgroup: a program whose processes live for less time than a
 //! look at the process table takes (a millisecond) may resist until that is given up and reported;
 //! one that kills its supervisor *and* has wiped the marker from the environment of a process that
-//! is no longer its descendant keeps that process. In any case, what a program asks another service
-//! of the machine to start (`systemd-run`, `at`, a tmux server that was there before) is that
-//! service's child and is not followed.
+//! is no longer its descendant keeps that process. On a kernel that gives orphans to its first
+//! process alone (gVisor's) it keeps an orphan without the marker in any case. What a program asks
+//! another service of the machine to start (`systemd-run`, `at`, a tmux server that was there
+//! before) is that service's child and is not followed.
 
 mod client;
 mod error;
@@ -31,7 +32,7 @@ mod records;
 mod supervisor;
 mod watch;
 
-pub use client::{Found, Stop, SupervisedProcess, Supervisor, find};
+pub use client::{Found, Stop, SupervisedProcess, Supervisor, find, recorded_exit, taken_with};
 pub use error::SuperviseError;
 pub use logs::{LogCursor, LogEdges, last_line, last_line_in, log_edges};
 pub use supervisor::{SUPERVISE_ARGUMENT, supervise_main};

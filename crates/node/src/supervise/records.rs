@@ -223,6 +223,7 @@ mod tests {
             started_at_ms: 1,
             ended_at_ms: 2,
             stragglers: 3,
+            shortage: None,
         };
         reserved.write(directory.path(), &record).unwrap();
         assert_eq!(

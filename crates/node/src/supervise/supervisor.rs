@@ -15,6 +15,7 @@ use super::records::{self, Claim, ReservedExit};
 use super::watch::{Limits, Signals, Watch};
 use super::{STDERR_LOG, STDOUT_LOG, program};
 use crate::sys::cgroup::Cgroup;
+use crate::sys::counters::Counters;
 use crate::sys::{descriptors, process};
 
 /// First argument of a mini-ork that is to be a supervisor; the second is the record directory.
@@ -66,12 +67,20 @@ enum Refusal {
 
 /// Starts the program. None when the system refused to run it, which then is on record.
 fn begin(directory: &Path) -> Result<Option<Watch>, Refusal> {
-    let signals = become_supervisor().map_err(because("become a supervisor"))?;
+    let (signals, adopts) = become_supervisor().map_err(because("become a supervisor"))?;
     let spec = read_spec()?;
     let supervisor = process::own_identity().map_err(because("identify itself"))?;
     let cgroup = Cgroup::create(supervisor);
-    let begun = claim(directory, &spec, supervisor, cgroup.as_ref())
-        .and_then(|()| start(directory, &spec, supervisor, cgroup.clone(), signals));
+    let begun = claim(directory, &spec, supervisor, cgroup.as_ref()).and_then(|()| {
+        let family = Family {
+            ancestor: Some(supervisor.pid),
+            program: None,
+            // What does not come back to the supervisor has to be looked for.
+            marker: Some(spec.marker.clone()).filter(|marker| !adopts && !marker.is_empty()),
+            cgroup: cgroup.clone(),
+        };
+        start(directory, &spec, supervisor, family, signals)
+    });
     if !matches!(begun, Ok(Some(_)))
         && let Some(cgroup) = cgroup
     {
@@ -80,15 +89,18 @@ fn begin(directory: &Path) -> Result<Option<Watch>, Refusal> {
     begun
 }
 
-fn become_supervisor() -> io::Result<Signals> {
+/// The signals, and whether orphans come back to this process.
+fn become_supervisor() -> io::Result<(Signals, bool)> {
     descriptors::close_inherited()?;
+    // What it runs is of the same user, and must not look into it or make it do anything.
+    process::protect()?;
     let signals = Signals::register()?;
-    // Fails for the leader of a process group, which then has no terminal to be freed from either.
-    let _ = rustix::process::setsid();
-    rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))?;
+    // Not for the leader of a process group, which then has no terminal to be freed from either.
+    process::begin_session();
+    let adopts = process::adopt_orphans()?;
     // The directory in which mini-ork was started must not be kept busy.
     rustix::process::chdir("/")?;
-    Ok(signals)
+    Ok((signals, adopts))
 }
 
 fn read_spec() -> Result<ProcessSpec, Refusal> {
@@ -141,21 +153,22 @@ fn start(
     directory: &Path,
     spec: &ProcessSpec,
     supervisor: ProcessIdentity,
-    cgroup: Option<Cgroup>,
+    mut family: Family,
     signals: Signals,
 ) -> Result<Option<Watch>, Refusal> {
     let stdout = open_log(&directory.join(STDOUT_LOG))?;
     let stderr = open_log(&directory.join(STDERR_LOG))?;
     let reserved = ReservedExit::new(directory).map_err(because("write its records"))?;
     let logs = [stdout, stderr];
+    let counters = Counters::start(family.cgroup.as_ref());
     let started_at_ms = process::now_ms();
     let (output, spawned) = if spec.secrets.is_empty() {
-        let spawned = program::spawn(spec, logs.each_ref(), cgroup.as_ref());
+        let spawned = program::spawn(spec, logs.each_ref(), family.cgroup.as_ref());
         (Output::straight(logs), spawned)
     } else {
         let (output, pipes) = Output::redacted(logs, &spec.secrets)
             .map_err(because("keep secrets out of the logs"))?;
-        let spawned = program::spawn(spec, pipes.each_ref(), cgroup.as_ref());
+        let spawned = program::spawn(spec, pipes.each_ref(), family.cgroup.as_ref());
         (output, spawned)
     };
     let born = match spawned {
@@ -169,6 +182,7 @@ fn start(
                 started_at_ms,
                 ended_at_ms,
                 stragglers: 0,
+                shortage: None,
             };
             reserved
                 .write(directory, &exit)
@@ -177,20 +191,11 @@ fn start(
         }
     };
     let pid = born.pid;
-    let cgroup = match cgroup {
-        Some(unused) if !born.in_group => {
-            unused.remove();
-            None
-        }
-        used => used,
-    };
+    process::let_end_first(pid);
+    if let Some(unused) = family.cgroup.take_if(|_| !born.in_group) {
+        unused.remove();
+    }
     let limits = Limits::new(spec, Instant::now());
-    let family = Family {
-        ancestor: Some(supervisor.pid),
-        program: None,
-        marker: None,
-        cgroup,
-    };
     // Not yet reaped, so it is there to be looked up even if it has ended.
     let recorded = process::status(pid)
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "/proc does not show the program"))
@@ -200,10 +205,11 @@ fn start(
                 supervisor,
                 program: program.identity,
                 marker: spec.marker.clone(),
-                containment: family
-                    .cgroup
-                    .as_ref()
-                    .map_or(Containment::Subreaper, |_| Containment::Cgroup),
+                containment: match (&family.cgroup, &family.marker) {
+                    (Some(_), _) => Containment::Cgroup,
+                    (None, None) => Containment::Subreaper,
+                    (None, Some(_)) => Containment::Marker,
+                },
                 cgroup: family.cgroup.as_ref().and_then(path_of),
                 started_at_ms,
             };
@@ -222,6 +228,8 @@ fn start(
                 output,
                 reserved,
                 signals,
+                counters,
+                disk_left: None,
             }))
         }
         Err(error) => {

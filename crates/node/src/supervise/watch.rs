@@ -4,19 +4,24 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use mini_ork_protocol::{ExitOutcome, ExitRecord, GENERATION, ProcessIdentity, ProcessSpec};
+use mini_ork_protocol::{
+    ExitOutcome, ExitRecord, GENERATION, ProcessIdentity, ProcessSpec, Shortage,
+};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, WaitStatus};
 
 use super::family::Family;
 use super::output::Output;
 use super::records::ReservedExit;
+use crate::sys::counters::Counters;
 use crate::sys::descriptors::wait_readable;
-use crate::sys::process;
+use crate::sys::{disk_free, process};
 
-/// How often the size of the output is looked at, while none is passed on. Nothing else wakes an
-/// idle supervisor.
+/// How often the size of the output and the room on the disk are looked at, while no output is
+/// passed on. Nothing else wakes an idle supervisor.
 const TICK: Duration = Duration::from_secs(1);
+/// The same on a disk that is nearly full.
+const SHORT_TICK: Duration = Duration::from_millis(10);
 
 /// A running program and all that its supervisor knows of it.
 pub(super) struct Watch {
@@ -28,6 +33,9 @@ pub(super) struct Watch {
     pub(super) output: Output,
     pub(super) reserved: ReservedExit,
     pub(super) signals: Signals,
+    pub(super) counters: Counters,
+    /// What was left when the program was stopped for the sake of the disk.
+    pub(super) disk_left: Option<u64>,
 }
 
 impl Watch {
@@ -53,6 +61,7 @@ impl Watch {
             started_at_ms: self.started_at_ms,
             ended_at_ms: process::now_ms(),
             stragglers,
+            shortage: self.shortage(),
         };
         self.reserved
             .write(&self.directory, &record)
@@ -73,7 +82,8 @@ impl Watch {
                 return Ok((stopping.map(|(outcome, _)| outcome), status));
             }
             let now = Instant::now();
-            if self.output_is_over()? {
+            let disk_lasts = self.look_at_disk();
+            if self.disk_left.is_some() || self.output_is_over()? {
                 let outcome = stopping.map_or(ExitOutcome::OutputLimit, |(outcome, _)| outcome);
                 return Ok((Some(outcome), status));
             }
@@ -101,7 +111,8 @@ impl Watch {
                 .map(|(_, until)| *until)
                 .or(self.limits.deadline);
             let left = next.map_or(TICK, |next| next.saturating_duration_since(now));
-            self.signals.wait(self.output.sources(), left.min(TICK))?;
+            let tick = disk_lasts.clamp(SHORT_TICK, TICK);
+            self.signals.wait(self.output.sources(), left.min(tick))?;
             // A program whose output cannot be kept must not go on as if it were.
             self.output.pass_on().map_err(|error| {
                 io::Error::new(error.kind(), format!("its output cannot be kept: {error}"))
@@ -112,8 +123,9 @@ impl Watch {
     /// Kills all that is left of the program. Counts the processes that outlived it.
     fn clear(&self) -> Result<u32, String> {
         let reaped = reap(self.program.pid).map_err(|error| error.to_string())?;
-        // Without a child there is no descendant: orphans become children of the supervisor.
-        let killed = if reaped.childless {
+        // Without a child there is no descendant where orphans become children of the supervisor,
+        // and need no marker to be found by.
+        let killed = if reaped.childless && self.family.marker.is_none() {
             0
         } else {
             let killed = self.family.kill().map_err(|error| error.to_string())?;
@@ -127,6 +139,33 @@ impl Watch {
             cgroup.remove();
         }
         Ok(u32::try_from(killed).unwrap_or(u32::MAX))
+    }
+
+    /// How long the room on the disk lasts at least. One that cannot be asked is no reason to end.
+    fn look_at_disk(&mut self) -> Duration {
+        let Ok(free) = disk_free(&self.directory) else {
+            return TICK;
+        };
+        if free.is_low() {
+            self.disk_left = Some(free.bytes);
+        }
+        free.lasts()
+    }
+
+    fn shortage(&self) -> Option<Shortage> {
+        let counted = self.counters.since_start();
+        if counted.is_none() && self.disk_left.is_none() {
+            return None;
+        }
+        let counted = counted.unwrap_or_default();
+        Some(Shortage {
+            killed: counted.killed,
+            memory_limit: counted.memory_limit,
+            memory_peak: counted.memory_peak,
+            forks_refused: counted.forks_refused,
+            process_limit: counted.process_limit,
+            disk_left: self.disk_left,
+        })
     }
 
     fn output_is_over(&self) -> io::Result<bool> {

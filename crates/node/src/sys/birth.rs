@@ -5,7 +5,7 @@ use std::ptr;
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::cgroup::Cgroup;
 
@@ -110,10 +110,27 @@ fn clone_into(group: &OwnedFd) -> io::Result<i32> {
 }
 
 #[expect(unsafe_code, reason = "a child that is not a `Command`")]
-fn fork() -> io::Result<i32> {
+pub(super) fn fork() -> io::Result<i32> {
     // SAFETY: as in `clone_into`.
     let pid = unsafe { libc::fork() };
     child_number(c_long::from(pid))
+}
+
+/// Forks in a process that has one thread; 0 in the child, for which `signals` mean what they mean
+/// to every program.
+#[expect(
+    unsafe_code,
+    reason = "handlers of the parent would write to the parent's pipes"
+)]
+pub(crate) fn fork_with_usual_signals(signals: &[Signal]) -> io::Result<i32> {
+    let pid = fork()?;
+    if pid == 0 {
+        for signal in signals {
+            // SAFETY: there is one thread, and no handler to be replaced is running in it.
+            unsafe { libc::signal(signal.as_raw(), libc::SIG_DFL) };
+        }
+    }
+    Ok(pid)
 }
 
 fn child_number(pid: c_long) -> io::Result<i32> {
@@ -151,6 +168,18 @@ fn become_program(
     let _ = rustix::io::write(reporter, &code.to_ne_bytes());
     // SAFETY: it does not return, and runs nothing of the parent's.
     unsafe { libc::_exit(127) }
+}
+
+/// Becomes another program. Only returns with the reason why not.
+#[expect(unsafe_code, reason = "an exec with an environment of its own")]
+pub(crate) fn exec(file: &CStr, arguments: &[CString], environment: &[CString]) -> io::Error {
+    let (arguments, environment) = (pointers(arguments), pointers(environment));
+    // SAFETY: as in `become_program`.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::execve(file.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+    }
+    io::Error::last_os_error()
 }
 
 fn prepare(image: &Image<'_>) -> Result<(), Errno> {

@@ -131,7 +131,8 @@ fn is_missing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == removed
 }
 
-fn is_cgroup(path: &Path) -> bool {
+/// Whether `path` is in a hierarchy of the second version.
+pub(super) fn is_cgroup(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|status| u64::try_from(status.f_type) == Ok(MAGIC))
 }
 
@@ -148,31 +149,56 @@ fn directories_in(path: &Path) -> Vec<PathBuf> {
 
 /// The directory of the group that this process is in.
 fn own_group() -> Option<PathBuf> {
-    let mounts = fs_err::read("/proc/self/mountinfo").ok()?;
-    let group = own_line()?;
-    group_directories(&mounts, &group)
-        .into_iter()
-        .find(|path| is_cgroup(path))
+    own_groups(None).into_iter().find(|path| is_cgroup(path))
 }
 
-/// The path of this process in the v2 hierarchy, as `/proc` shows it.
-fn own_line() -> Option<PathBuf> {
-    let text = fs_err::read("/proc/self/cgroup").ok()?;
-    let line = text
-        .split(|byte| *byte == b'\n')
-        .find_map(|line| line.strip_prefix(b"0::"))?;
-    Some(PathBuf::from(std::ffi::OsStr::from_bytes(line)))
+/// Where the group of this process is to be found: that of `controller` in its hierarchy of the
+/// first version, else the one in the hierarchy of the second.
+pub(super) fn own_groups(controller: Option<&str>) -> Vec<PathBuf> {
+    let mounts = fs_err::read("/proc/self/mountinfo").unwrap_or_default();
+    let own = fs_err::read("/proc/self/cgroup").unwrap_or_default();
+    match own_line(&own, controller) {
+        Some(group) => group_directories(&mounts, &group, controller),
+        None => Vec::new(),
+    }
 }
 
-/// Where `group` is to be found, on each mount of the v2 hierarchy that shows it.
-fn group_directories(mounts: &[u8], group: &Path) -> Vec<PathBuf> {
+/// The path of this process in a hierarchy, as `/proc` shows it: `NUMBER:CONTROLLERS:PATH`.
+fn own_line(text: &[u8], controller: Option<&str>) -> Option<PathBuf> {
+    text.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut parts = line.splitn(3, |byte| *byte == b':');
+        let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let found = match controller {
+            None => number == b"0" && controllers.is_empty(),
+            Some(name) => names(controllers, name),
+        };
+        found.then(|| PathBuf::from(std::ffi::OsStr::from_bytes(path)))
+    })
+}
+
+/// Whether `name` is in a list with commas.
+fn names(list: &[u8], name: &str) -> bool {
+    let mut names = list.split(|byte| *byte == b',');
+    names.any(|one| one == name.as_bytes())
+}
+
+/// Where `group` is to be found, on each mount of its hierarchy that shows it.
+fn group_directories(mounts: &[u8], group: &Path, controller: Option<&str>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for line in mounts.split(|byte| *byte == b'\n') {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         let Some(separator) = fields.iter().position(|field| *field == b"-") else {
             continue;
         };
-        if fields.get(separator + 1) != Some(&b"cgroup2".as_slice()) || separator < 5 {
+        let kind = fields.get(separator + 1).copied();
+        let is_it = match controller {
+            None => kind == Some(b"cgroup2"),
+            Some(name) => {
+                let options = fields.get(separator + 3).copied().unwrap_or_default();
+                kind == Some(b"cgroup") && names(options, name)
+            }
+        };
+        if !is_it || separator < 5 {
             continue;
         }
         // A container may see a part of the hierarchy only: the mount then starts below its root.
@@ -206,18 +232,35 @@ mod tests {
     fn the_v2_hierarchy_is_found_alone_beside_v1_and_in_a_container() {
         let pure = b"30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n";
         let expected = vec![PathBuf::from("/sys/fs/cgroup/user.slice")];
-        assert_eq!(group_directories(pure, Path::new("/user.slice")), expected);
+        assert_eq!(
+            group_directories(pure, Path::new("/user.slice"), None),
+            expected
+        );
 
         let hybrid = b"32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
             41 31 0:38 / /sys/fs/cgroup/uni\\040fied rw - cgroup2 cgroup2 rw\n";
+        let of_processors = group_directories(hybrid, Path::new("/a"), Some("cpu"));
+        assert_eq!(of_processors, [PathBuf::from("/sys/fs/cgroup/cpu/a")]);
         let expected = vec![PathBuf::from("/sys/fs/cgroup/uni fied")];
-        assert_eq!(group_directories(hybrid, Path::new("/")), expected);
+        assert_eq!(group_directories(hybrid, Path::new("/"), None), expected);
 
         let part = b"41 31 0:38 /docker/a /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         let expected = vec![PathBuf::from("/sys/fs/cgroup/b")];
-        assert_eq!(group_directories(part, Path::new("/docker/a/b")), expected);
-        assert!(group_directories(part, Path::new("/other")).is_empty());
-        assert!(group_directories(b"- cgroup2\n\n1 - \n", Path::new("/")).is_empty());
+        assert_eq!(
+            group_directories(part, Path::new("/docker/a/b"), None),
+            expected
+        );
+        assert!(group_directories(part, Path::new("/other"), None).is_empty());
+        assert!(group_directories(b"- cgroup2\n\n1 - \n", Path::new("/"), None).is_empty());
+    }
+
+    #[test]
+    fn the_line_of_a_hierarchy_is_found() {
+        let text = b"9:name=systemd:/s\n4:cpu,memory:/a:b\n0::/u\n";
+        assert_eq!(own_line(text, None), Some(PathBuf::from("/u")));
+        assert_eq!(own_line(text, Some("memory")), Some(PathBuf::from("/a:b")));
+        assert_eq!(own_line(text, Some("mem")), None);
+        assert_eq!(own_line(b"0:\n::\n", None), None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -37,6 +37,32 @@ pub(crate) fn close_inherited() -> io::Result<()> {
         unsafe { rustix::io::close(number) };
     }
     Ok(())
+}
+
+/// Lets the program that this process becomes next have `descriptor` under this number, on which
+/// nothing else may be open.
+#[expect(unsafe_code, reason = "a descriptor with a number of its own")]
+pub(crate) fn hand_over(descriptor: BorrowedFd<'_>, number: i32) -> io::Result<()> {
+    // On its own number it would be closed by the exec as before.
+    let other = rustix::io::fcntl_dupfd_cloexec(descriptor, number + 1)?;
+    // SAFETY: both are numbers of descriptors; what was at `number` is the caller's promise.
+    if unsafe { libc::dup2(other.as_raw_fd(), number) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Takes over a descriptor that [`hand_over`] put there. Called once, before anything was opened.
+#[expect(unsafe_code, reason = "a descriptor that is known by its number only")]
+pub(crate) fn take_handed_over(number: i32) -> io::Result<OwnedFd> {
+    if number <= 2 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: it is open, or the next call fails; nothing else in this process owns it, which is
+    // the caller's promise.
+    let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+    rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC)?;
+    Ok(descriptor)
 }
 
 /// Waits until one of `descriptors` is ready, or `limit` has passed. Says which are ready.

@@ -6,8 +6,10 @@ pub(crate) mod removal;
 
 pub(crate) mod birth;
 pub(crate) mod cgroup;
+pub(crate) mod counters;
 pub(crate) mod descriptors;
 pub(crate) mod files;
+pub(crate) mod namespaces;
 pub(crate) mod process;
 mod random;
 
@@ -15,5 +17,5 @@ pub use disk::{DiskFree, disk_free};
 pub use holders::processes_below;
 pub use process::{own_identity, signal};
 pub use random::random_bytes;
-pub use removal::remove_tree;
+pub use removal::{empty_tree, remove_tree, remove_tree_strictly};
 pub use rustix::process::Signal;

@@ -1,14 +1,19 @@
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use mini_ork_protocol::ProcessIdentity;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Signal, set_dumpable_behavior};
 
-use super::descriptors::wait_ready;
+use super::descriptors::{readable, wait_ready};
+
+/// How often a process without a descriptor is looked at, at first and in the end.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const LAST_LOOK: Duration = Duration::from_millis(32);
 
 /// Most listings of the process table that go into one look at it.
 const LISTINGS: usize = 20;
@@ -64,33 +69,125 @@ pub fn own_identity() -> io::Result<ProcessIdentity> {
         .ok_or_else(missing)
 }
 
-/// A descriptor of exactly this process, ready to read once it has ended; none when it has ended.
-///
-/// The start time is compared after the descriptor is open: from then on the number cannot come to
-/// mean another process.
-pub(crate) fn open(process: ProcessIdentity) -> io::Result<Option<OwnedFd>> {
+/// A process that is watched: it cannot come to mean another one.
+#[derive(Debug)]
+pub(crate) enum Watched {
+    /// Ready to read once the process has ended.
+    Descriptor(OwnedFd),
+    /// On kernels that give no descriptor of a process, such as gVisor's, its line in the process
+    /// table is compared each time. A signal could still meet another process if the numbers of all
+    /// processes went round once between the comparison and the signal.
+    Table(ProcessIdentity),
+}
+
+/// How processes are watched on this kernel.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Descriptor,
+    Table,
+}
+
+impl Way {
+    /// Found out once, by trying: what calls itself an old kernel may have the call, and a filter
+    /// may take it away from a new one.
+    fn of_this_kernel() -> Self {
+        static DESCRIPTORS: OnceLock<bool> = OnceLock::new();
+        let own = rustix::process::getpid();
+        let works = DESCRIPTORS.get_or_init(|| {
+            let opened = rustix::process::pidfd_open(own, PidfdFlags::empty());
+            !matches!(opened, Err(Errno::NOSYS | Errno::PERM))
+        });
+        if *works {
+            Self::Descriptor
+        } else {
+            Self::Table
+        }
+    }
+}
+
+/// Watches exactly this process; none when it has ended.
+pub(crate) fn open(process: ProcessIdentity) -> io::Result<Option<Watched>> {
+    open_by(Way::of_this_kernel(), process)
+}
+
+fn open_by(way: Way, process: ProcessIdentity) -> io::Result<Option<Watched>> {
     // Numbers below 2 are not ours to touch, whatever a record says.
     let Some(pid) = Pid::from_raw(process.pid).filter(|_| process.pid > 1) else {
         return Ok(None);
     };
-    let descriptor = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(descriptor) => descriptor,
-        // EINVAL: the number now names a thread of another process.
-        Err(Errno::SRCH | Errno::INVAL) => return Ok(None),
-        Err(error) => return Err(error.into()),
+    let watched = match way {
+        Way::Table => Watched::Table(process),
+        Way::Descriptor => match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(descriptor) => Watched::Descriptor(descriptor),
+            // EINVAL: the number now names a thread of another process.
+            Err(Errno::SRCH | Errno::INVAL) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        },
     };
-    let same = status(process.pid).is_some_and(|now| now.identity == process && !now.ended);
-    Ok(same.then_some(descriptor))
+    // The start time is compared after the descriptor is open: from then on the number cannot come
+    // to mean another process.
+    Ok(runs(process).then_some(watched))
+}
+
+impl Watched {
+    /// Waits until the process has ended, or `limit` has passed; says whether it has ended.
+    pub(crate) fn wait_ended(&self, limit: Duration) -> io::Result<bool> {
+        match self {
+            Self::Descriptor(descriptor) => {
+                let [ended] = wait_ready([(descriptor.as_fd(), PollFlags::IN)], limit)?;
+                Ok(ended)
+            }
+            Self::Table(process) => {
+                let began = Instant::now();
+                let mut pause = FIRST_LOOK;
+                while runs(*process) {
+                    let left = limit.saturating_sub(began.elapsed());
+                    if left == Duration::ZERO {
+                        return Ok(false);
+                    }
+                    std::thread::sleep(pause.min(left));
+                    pause = (pause * 2).min(LAST_LOOK);
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Waits until the process has ended, without holding a thread.
+    pub(crate) async fn ended(self) -> io::Result<()> {
+        match self {
+            Self::Descriptor(descriptor) => readable(descriptor).await,
+            Self::Table(process) => {
+                let mut pause = FIRST_LOOK;
+                while runs(process) {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LAST_LOOK);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        let sent = match self {
+            Self::Descriptor(descriptor) => rustix::process::pidfd_send_signal(descriptor, signal),
+            Self::Table(process) => match Pid::from_raw(process.pid) {
+                Some(pid) if runs(*process) => rustix::process::kill_process(pid, signal),
+                _ => Ok(()),
+            },
+        };
+        match sent {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 /// Sends a signal to exactly this process; nothing happens when it has ended.
 pub fn signal(process: ProcessIdentity, signal: Signal) -> io::Result<()> {
-    let Some(descriptor) = open(process)? else {
-        return Ok(());
-    };
-    match rustix::process::pidfd_send_signal(&descriptor, signal) {
-        Ok(()) | Err(Errno::SRCH) => Ok(()),
-        Err(error) => Err(error.into()),
+    match open(process)? {
+        Some(watched) => watched.signal(signal),
+        None => Ok(()),
     }
 }
 
@@ -98,12 +195,32 @@ pub fn signal(process: ProcessIdentity, signal: Signal) -> io::Result<()> {
 pub(crate) fn wait_ended(process: ProcessIdentity, deadline: Instant) -> io::Result<bool> {
     match open(process)? {
         None => Ok(true),
-        Some(descriptor) => {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let [ended] = wait_ready([(descriptor.as_fd(), PollFlags::IN)], left)?;
-            Ok(ended)
-        }
+        Some(watched) => watched.wait_ended(deadline.saturating_duration_since(Instant::now())),
     }
+}
+
+fn runs(process: ProcessIdentity) -> bool {
+    status(process.pid).is_some_and(|now| now.identity == process && !now.ended)
+}
+
+/// Has orphaned descendants become children of this process; says whether the kernel does that.
+/// gVisor's does it for the first process alone.
+pub(crate) fn adopt_orphans() -> io::Result<bool> {
+    match rustix::process::set_child_subreaper(Pid::from_raw(1)) {
+        Ok(()) => Ok(true),
+        Err(Errno::INVAL | Errno::NOSYS) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes this process the leader of a session; nothing happens where it leads a group already.
+#[expect(
+    unsafe_code,
+    reason = "some kernels answer with no number, on which the library stops the program"
+)]
+pub(crate) fn begin_session() {
+    // SAFETY: the call takes nothing and changes no memory.
+    unsafe { libc::setsid() };
 }
 
 /// Whether the environment that this process was started with has an entry of this kind.
@@ -112,6 +229,25 @@ pub(crate) fn wait_ended(process: ProcessIdentity, deadline: Instant) -> io::Res
 pub(crate) fn environment_has(pid: i32, is_it: impl Fn(&[u8]) -> bool) -> bool {
     fs_err::read(format!("/proc/{pid}/environ"))
         .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(is_it))
+}
+
+/// Keeps other programs of the same user from looking into this process.
+pub(crate) fn protect() -> io::Result<()> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+/// Sees to it that when memory runs out the program `pid` ends before its supervisor, and before
+/// what the user works with. Where that cannot be said, the system decides by size alone.
+pub(crate) fn let_end_first(pid: i32) {
+    const RATHER: i32 = 500;
+    let path = format!("/proc/{pid}/oom_score_adj");
+    let now = fs_err::read_to_string(&path).ok();
+    if now
+        .and_then(|text| text.trim().parse::<i32>().ok())
+        .is_some_and(|now| now < RATHER)
+    {
+        let _ = fs_err::write(&path, RATHER.to_string());
+    }
 }
 
 /// The whole milliseconds since the Unix epoch.
@@ -161,20 +297,57 @@ mod tests {
         assert_eq!(parse_status(5, "5 (x) S 1 2"), None);
     }
 
+    /// A process that sleeps until it is killed, and is reaped by the test.
+    #[expect(clippy::disallowed_methods, reason = "a process that sleeps")]
+    fn sleeper() -> (std::process::Child, ProcessIdentity) {
+        let child = std::process::Command::new("sleep")
+            .arg("97")
+            .spawn()
+            .unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let identity = status(pid).unwrap().identity;
+        (child, identity)
+    }
+
     #[test]
     fn a_number_with_another_start_time_is_another_process() {
-        let own = own_identity().unwrap();
-        assert!(open(own).unwrap().is_some());
-        let later = ProcessIdentity {
-            start_ticks: own.start_ticks + 1,
-            ..own
-        };
-        assert!(open(later).unwrap().is_none());
-        assert!(wait_ended(later, Instant::now()).unwrap());
-        let first = ProcessIdentity {
-            pid: 1,
-            start_ticks: status(1).unwrap().identity.start_ticks,
-        };
-        assert!(open(first).unwrap().is_none());
+        for way in [Way::Descriptor, Way::Table] {
+            let (mut child, process) = sleeper();
+            let later = ProcessIdentity {
+                start_ticks: process.start_ticks + 1,
+                ..process
+            };
+            assert!(open_by(way, later).unwrap().is_none());
+            let first = ProcessIdentity {
+                pid: 1,
+                start_ticks: status(1).unwrap().identity.start_ticks,
+            };
+            assert!(open_by(way, first).unwrap().is_none());
+            let watched = open_by(way, process).unwrap().unwrap();
+            Watched::Table(later).signal(Signal::KILL).unwrap();
+            assert!(!watched.wait_ended(Duration::from_millis(5)).unwrap());
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn an_end_is_noticed_in_every_way() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        for way in [Way::Descriptor, Way::Table] {
+            let (mut child, process) = sleeper();
+            let watched = open_by(way, process).unwrap().unwrap();
+            let again = open_by(way, process).unwrap().unwrap();
+            watched.signal(Signal::KILL).unwrap();
+            // Not reaped yet, which makes no difference.
+            assert!(watched.wait_ended(Duration::from_secs(60)).unwrap());
+            runtime.block_on(again.ended()).unwrap();
+            assert!(open_by(way, process).unwrap().is_none());
+            watched.signal(Signal::KILL).unwrap();
+            child.wait().unwrap();
+        }
     }
 }

@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, Dir, Mode, OFlags, RawMode, RenameFlags, chmod, fstat, openat, renameat_with, unlinkat,
+    AtFlags, CWD, Dir, Mode, OFlags, RawMode, RenameFlags, ResolveFlags, chmod, fstat, openat,
+    renameat_with, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -21,6 +22,19 @@ pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY
 /// owner first. Symbolic links are removed and never followed. No depth is too deep: few
 /// directories are open at a time.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
+    remove_tree_by(path, ResolveFlags::empty())
+}
+
+/// The same without following a link on the way to `path`, which is absolute: whoever may write
+/// somewhere on the way cannot have anything else removed.
+pub fn remove_tree_strictly(path: &Path) -> io::Result<()> {
+    remove_tree_by(
+        path,
+        ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+    )
+}
+
+fn remove_tree_by(path: &Path, resolve: ResolveFlags) -> io::Result<()> {
     let named = |error: Errno| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(named(Errno::INVAL));
@@ -31,11 +45,35 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
         parent
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match rustix::fs::open(parent, flags, Mode::empty()) {
+    let opened = if resolve.is_empty() {
+        rustix::fs::open(parent, flags, Mode::empty())
+    } else {
+        rustix::fs::openat2(CWD, parent, flags, Mode::empty(), resolve)
+    };
+    match opened {
         Ok(parent) => remove_entry(&parent, name).map_err(named),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
         Err(error) => Err(named(error)),
     }
+}
+
+/// Removes everything in a directory, which itself stays what it is: a sandbox may have it mounted.
+/// Whatever else is in its place is removed.
+pub fn empty_tree(path: &Path) -> io::Result<()> {
+    let named = |error: Errno| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let directory = match rustix::fs::open(path, DIRECTORY, Mode::empty()) {
+        Ok(directory) => directory,
+        // Not a directory, or one that is closed to its owner.
+        Err(_) => return remove_tree(path),
+    };
+    for entry in Dir::read_from(&directory).map_err(named)? {
+        let entry = entry.map_err(named)?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            remove_entry(&directory, name).map_err(named)?;
+        }
+    }
+    Ok(())
 }
 
 /// How deep to go with a directory held open at each level.
@@ -132,6 +170,16 @@ mod tests {
         }
         remove_tree(&tree).unwrap();
         assert!(!tree.exists() && outside.join("kept").exists());
+
+        // A link on the way is one that somebody else may have put there.
+        fs_err::os::unix::fs::symlink(&outside, &tree).unwrap();
+        assert!(remove_tree_strictly(&tree.join("kept")).is_err());
+        assert!(outside.join("kept").exists());
+        remove_tree_strictly(&outside.join("kept")).unwrap();
+        assert!(!outside.join("kept").exists());
+        fs_err::write(outside.join("kept"), "x").unwrap();
+        remove_tree_strictly(&tree).unwrap();
+        assert!(!tree.is_symlink() && outside.join("kept").exists());
         remove_tree(&tree).unwrap();
     }
 

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::{Outcome, Toolbox, records_of};
 use crate::agent::excerpt::read_shortened;
-use crate::supervise::{STDOUT_LOG, Stop};
-use crate::sys::remove_tree;
-use crate::workspace::{SpawnRequest, Workspace};
+use crate::supervise::{STDOUT_LOG, Stop, SuperviseError};
+use crate::sys::remove_tree_strictly;
+use crate::workspace::{SpawnRequest, Workspace, WorkspaceError};
 
 /// The system takes arguments of less than 128 KiB.
 const LONGEST_COMMAND: usize = 100 << 10;
@@ -65,7 +65,7 @@ impl Toolbox {
         let ended = run(Arc::clone(&self.workspace), request).await;
         let output = read_shortened(&records.join(STDOUT_LOG), self.longest_output);
         // They are not needed any more, and a second try is made for all of them at the end.
-        let _ = tokio::task::spawn_blocking(move || remove_tree(&records)).await;
+        let _ = tokio::task::spawn_blocking(move || remove_tree_strictly(&records)).await;
         let mut content = output.unwrap_or_default();
         let end = match ended {
             Ok(outcome) => outcome,
@@ -105,7 +105,10 @@ impl Toolbox {
 
 /// Runs a program to its end. When the future is dropped the program is stopped, also when it is
 /// only being started: that is why a task of its own has it.
-async fn run(workspace: Arc<dyn Workspace>, request: SpawnRequest) -> Result<ExitOutcome, String> {
+async fn run(
+    workspace: Arc<dyn Workspace>,
+    request: SpawnRequest,
+) -> Result<ExitOutcome, WorkspaceError> {
     let (waiting, abandoned) = oneshot::channel::<()>();
     let task = tokio::spawn(async move {
         let process = workspace.spawn(request).await?;
@@ -119,8 +122,10 @@ async fn run(workspace: Arc<dyn Workspace>, request: SpawnRequest) -> Result<Exi
     let ended = task.await;
     drop(waiting);
     match ended {
-        Ok(Ok(exit)) => Ok(exit.outcome),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(error) => Err(error.to_string()),
+        Ok(exit) => Ok(exit?.outcome),
+        Err(error) => Err(WorkspaceError::Supervise(SuperviseError::Process {
+            action: "run a task",
+            source: error.into(),
+        })),
     }
 }

@@ -16,7 +16,8 @@ use tokio::time::Instant;
 
 use super::conversation::ToolCall;
 use super::excerpt::shorten;
-use crate::workspace::{FileError, InnerPath, Workspace};
+use crate::session::SessionError;
+use crate::workspace::{FileError, InnerPath, ListRequest, Workspace};
 
 /// A tool as the model is told of it.
 #[derive(Debug)]
@@ -242,6 +243,20 @@ impl Toolbox {
         };
         outcome.content = shorten(&outcome.content, self.longest_output);
         outcome
+    }
+
+    /// Why no tool can do anything any more, when the sandbox that they work in is lost.
+    pub(super) async fn lost(&self) -> Option<String> {
+        let request = ListRequest {
+            levels: 1,
+            most: 1,
+            not_entered: &[],
+        };
+        let root = self.path(".").ok()?;
+        let listed = self.workspace.list(&self.root, &root, request).await;
+        let source = listed.err()?.source;
+        let error = source.get_ref()?.downcast_ref::<SessionError>()?;
+        Some(error.to_string())
     }
 
     fn path(&self, text: &str) -> Result<InnerPath, String> {
