@@ -71,6 +71,7 @@ impl Desk {
 
     pub(crate) fn spec(&self, dialect: Dialect) -> AgentSpec {
         AgentSpec {
+            tools: None,
             api: match dialect {
                 Dialect::Messages => Api::AnthropicMessages,
                 Dialect::Chat => Api::OpenaiChat,

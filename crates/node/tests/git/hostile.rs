@@ -220,7 +220,7 @@ fn bc_51_settings_of_the_user_run_nothing_either() {
         write(&run.in_work("a.txt"), "2\n");
         write(&run.in_work("mine"), "m\n");
         run.repository.submodules().unwrap();
-        run.repository.lfs_pointers().unwrap();
+        run.control.lfs_files(&run.repository).unwrap();
         mini_ork_node::tree::checkout_fingerprint(&run.repository).unwrap();
         // Touched, so that git would have to look into it.
         write(&user.join("a.txt"), "1\n");

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use mini_ork_node::git::{DiscoverError, ObjectFormat, Repository};
+use mini_ork_node::git::{DiscoverError, LfsFiles, ObjectFormat, Repository};
 use mini_ork_protocol::ByteString;
 
 use crate::support::{World, files, gits, is_root, write};
@@ -235,12 +235,20 @@ fn lfs_pointers_are_told_from_files() {
             ("b.txt", "x\n"),
         ],
     );
-    let paths = world.discover(&user).lfs_pointers().unwrap();
+    let repository = world.discover(&user);
+    let control = world.control("control.git", &repository);
+    let found = control.lfs_files(&repository).unwrap();
     assert_eq!(
-        paths.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        found
+            .absent
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
         ["assets/a.bin"]
     );
 
     let other = world.repository("other", &[("doc", pointer)]);
-    assert!(world.discover(&other).lfs_pointers().unwrap().is_empty());
+    let repository = world.discover(&other);
+    let found = control.lfs_files(&repository).unwrap();
+    assert_eq!(found, LfsFiles::default());
 }

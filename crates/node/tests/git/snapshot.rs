@@ -76,7 +76,7 @@ fn bc_57_repositories_inside_are_carried_as_files() {
 }
 
 #[test]
-fn bc_57_submodules_stay_as_they_were_and_their_content_is_told() {
+fn bc_57_submodules_that_are_not_here_stay_as_they_were_and_their_content_is_told() {
     for git in gits() {
         let world = World::with(git);
         let inner = world.repository("inner", &[("y", "y\n")]);
@@ -93,7 +93,23 @@ fn bc_57_submodules_stay_as_they_were_and_their_content_is_told() {
         ];
         world.run(&user, &add);
         world.run(&user, &["commit", "-q", "-m", "submodule"]);
-        let run = world.run_in(&user);
+        let clone = world.path("clone");
+        let arguments = [
+            "clone",
+            "-q",
+            user.to_str().unwrap(),
+            clone.to_str().unwrap(),
+        ];
+        world.run(&user, &arguments);
+        let run = world.run_in(&clone);
+        let absent = &run.control.submodules().absent;
+        assert_eq!(
+            absent
+                .iter()
+                .map(|one| one.path.to_string())
+                .collect::<Vec<_>>(),
+            ["sub"]
+        );
         assert!(run.in_work("sub").is_dir());
         assert_eq!(run.snapshot(), *run.base());
         assert!(run.not_carried().is_empty());

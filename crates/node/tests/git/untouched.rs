@@ -83,7 +83,7 @@ fn i6_a_whole_run_leaves_everything_as_it_was() {
                 let again = world.discover(&user.join("dir"));
                 assert_eq!(again.head, run.repository.head);
                 assert_eq!(again.submodules().unwrap().len(), 1);
-                again.lfs_pointers().unwrap();
+                run.control.lfs_files(&again).unwrap();
                 let place = world.place("another");
                 let private = PrivateGit {
                     repository: &again,

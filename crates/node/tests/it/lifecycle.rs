@@ -1,8 +1,12 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
+use mini_ork_node::egress::{NetworkPolicy, SystemResolver};
 use mini_ork_node::supervise::{Found, Stop, SuperviseError, Supervisor, find};
-use mini_ork_node::workspace::{Attached, SpawnRequest, open};
+use mini_ork_node::workspace::docker::DockerSettings;
+use mini_ork_node::workspace::{
+    Attached, BackendSettings, ConfinedSettings, Drive, SpawnRequest, open,
+};
 use mini_ork_protocol::{ByteString, ExitOutcome, StdinSource};
 
 use crate::support::{NODE_PROGRAM, World, block_on, wait_until};
@@ -252,7 +256,15 @@ fn too_much_output_ends_a_program() {
 #[test]
 fn a_workspace_of_the_catalog_runs_and_finds_programs() {
     let world = World::new();
-    let workspace = open("local", &Supervisor::new(NODE_PROGRAM.into())).unwrap();
+    let settings = BackendSettings {
+        supervisor: Supervisor::new(NODE_PROGRAM.into()),
+        docker: DockerSettings::default(),
+        confined: ConfinedSettings::default(),
+        network: NetworkPolicy::Full,
+        authorities: Vec::new(),
+        resolver: std::sync::Arc::new(SystemResolver),
+    };
+    let workspace = open("local", &settings).unwrap();
     let request = SpawnRequest {
         directory: world.directory(),
         argv: vec!["sh".into(), "-c".into(), "echo $MARK; exit 3".into()],
@@ -267,9 +279,15 @@ fn a_workspace_of_the_catalog_runs_and_finds_programs() {
         output_limit: u64::MAX,
         secrets: Vec::new(),
     };
+    let drive = Drive {
+        name: "run".to_owned(),
+        private: world.root.path().join("private"),
+        proof: world.root.path().to_owned(),
+        shares: Vec::new(),
+    };
     block_on(async {
-        workspace.up().await.unwrap();
-        workspace.up().await.unwrap();
+        workspace.up(&drive).await.unwrap();
+        workspace.up(&drive).await.unwrap();
         let before = workspace.attach(&world.directory()).await.unwrap();
         assert!(matches!(before, Attached::NeverStarted), "{before:?}");
         let process = workspace.spawn(request).await.unwrap();
@@ -279,8 +297,8 @@ fn a_workspace_of_the_catalog_runs_and_finds_programs() {
             panic!("the end is on record");
         };
         assert_eq!(found, exit);
-        workspace.down().await.unwrap();
-        workspace.down().await.unwrap();
+        workspace.down(&drive).await.unwrap();
+        workspace.down(&drive).await.unwrap();
     });
     assert_eq!(world.read_stdout(), b"x y\n");
 }
