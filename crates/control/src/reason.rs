@@ -136,11 +136,16 @@ impl Reason {
             Self::Timeout => format!(
                 "raise `timeout_minutes` of the node or `--deadline`, then `mini-ork recover {run}`"
             ),
-            Self::Oom => "give the node more memory, or ask for less at once".to_owned(),
+            Self::Oom => {
+                "give the sandbox more memory with MO_SANDBOX_MEMORY, or ask for less at once"
+                    .to_owned()
+            }
             Self::DiskFull => {
                 format!("free space (`mini-ork clean` helps), then `mini-ork recover {run}`")
             }
-            Self::EgressDenied => "add the host under `allow_domains` if it is wanted".to_owned(),
+            Self::EgressDenied => {
+                "add the host to `allow_domains` of the profile, or to MO_SANDBOX_ALLOW, if it is wanted, and start a new run".to_owned()
+            },
             Self::SecretMissing => "store the secret, or take it off `secrets`".to_owned(),
             Self::SecretNotPermitted => "add the secret to the profile's `secrets`".to_owned(),
             Self::BudgetExhausted => format!(

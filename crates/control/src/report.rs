@@ -54,6 +54,20 @@ fn heading(text: &mut String, view: &RunView) {
     let _ = writeln!(text, "- run `{}`, recipe `{}`", view.run, view.recipe);
     let _ = writeln!(text, "- repository `{}`", view.repository);
     let _ = writeln!(text, "- workspace {}", view.isolation);
+    if !view.agents_on_host.is_empty() {
+        let lanes = view.agents_on_host.join("`, `");
+        let _ = writeln!(
+            text,
+            "- the agent ran on the host, outside of the workspace: `{lanes}`"
+        );
+    }
+    if !view.tools_inside.is_empty() {
+        let lanes = view.tools_inside.join("`, `");
+        let _ = writeln!(
+            text,
+            "- the agent ran outside and its tools in the workspace: `{lanes}`"
+        );
+    }
     if !view.keys_inside.is_empty() {
         let lanes = view.keys_inside.join("`, `");
         let _ = writeln!(text, "- the agents of `{lanes}` held their key themselves");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use mini_ork_node::git::{CommitId, ControlGit, Expected, Repository, TreeId};
+use mini_ork_node::git::{CommitId, ControlGit, Expected, GitError, Repository, TreeId};
 use mini_ork_node::tree::{self, Look, Safe, Unsaved, WorktreePlace};
 use mini_ork_protocol::RunId;
 
@@ -217,7 +217,7 @@ fn open(
 ) -> Result<(Work, Vec<UnsavedResult>), String> {
     let record: RunRecord =
         read_json(&listed.directory.record()).map_err(|error| with_sources(&error))?;
-    let base = record
+    let mut base = record
         .base
         .clone()
         .ok_or("its record does not say where its work began")?;
@@ -239,6 +239,17 @@ fn open(
             at.display()
         ));
     }
+    // What is in a worktree has the files of submodules; what is in the repository has links.
+    let expanded = |tree: &TreeId| {
+        let links = !control.submodules().present.is_empty();
+        let expanded = match links && control.has_tree(tree)? {
+            true => control.expanded(tree)?,
+            false => tree.clone(),
+        };
+        Ok::<_, GitError>(expanded)
+    };
+    let expanded = |tree: &TreeId| expanded(tree).map_err(|error| with_sources(&error));
+    base.tree = expanded(&base.tree)?;
     let own = kept_reference(&listed.run, "");
     let kept = repository
         .kept_commits(&own)
@@ -250,12 +261,16 @@ fn open(
             ..
         }
     );
-    let mut trees: BTreeSet<TreeId> = kept.into_iter().map(|kept| kept.tree).collect();
-    trees.insert(base.tree.clone());
+    let mut trees = BTreeSet::from([base.tree.clone()]);
+    for commit in kept {
+        trees.insert(expanded(&commit.tree)?);
+    }
     let mut results = Vec::new();
     let state = ground::state(request, listed)?;
     if published {
-        trees.extend(state.iter().flat_map(journaled_trees));
+        for tree in state.iter().flat_map(journaled_trees) {
+            trees.insert(expanded(&tree)?);
+        }
     } else {
         for result in needed(listed, state.as_ref(), purpose) {
             let there = control.has_tree(&result.tree);

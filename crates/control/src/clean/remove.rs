@@ -13,6 +13,7 @@ use super::run::{forget_action, refused, whole_work, worktree_items};
 use super::{Action, CleanError, CleanItem, CleanRequest, RescuedItem, Subject, trash};
 use crate::reason::Reason;
 use crate::run::{RunEvent, RunRecord, kept_reference, now_ms, read_json, with_sources};
+use crate::sandboxes;
 use crate::store::{RunRow, RunSummaryUpdate, Store};
 
 /// Removes the worktrees of a finished run, and its git directory when none is left. The run can be
@@ -141,6 +142,8 @@ pub(super) async fn forget(
             .await
             .map_err(CleanError::Store)?;
     }
+    // One that may still be there is left to the next sweep; a record that stays is no harm.
+    drop(sandboxes::ledger(&request.home).forget(listed.run.as_str()));
     request.fault.hit("clean-forgotten");
     for (path, _) in aside {
         if let Err(error) = sys::remove_tree(&path) {

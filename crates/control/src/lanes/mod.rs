@@ -6,15 +6,13 @@ mod config;
 mod drivers;
 mod model;
 mod provider;
-mod replay;
 mod scripted;
 mod transcript;
 
 pub use config::{BUILT_IN, LaneConfig, LaneError, ResolveError};
 pub use drivers::{Launch, LaunchContext};
-pub use model::{Agent, Driver, Inject, Lane, LaneLimits, ModelAgent, SCRIPTED_ARGUMENT};
-pub use replay::{ReplayError, replay, run_script};
-pub use scripted::{Occasion, Script, Step};
+pub use model::{Agent, Driver, Inject, Lane, LaneLimits, ModelAgent};
+pub use scripted::{Occasion, Script, ScriptError, ScriptedStep};
 pub use transcript::{
     AgentFailure, AgentFailureKind, Conclusion, Entry, EntryKind, TranscriptParser,
 };

@@ -1,9 +1,8 @@
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use mini_ork_node::model::Api;
 use mini_ork_node::secret::SecretName;
-use mini_ork_protocol::ByteString;
 use serde::{Deserialize, Serialize};
 
 /// One lane: how to start its agent.
@@ -95,32 +94,12 @@ pub struct LaneLimits {
     pub context_tokens: Option<u32>,
 }
 
-/// The first argument by which the mini-ork program replays a scripted lane.
-pub const SCRIPTED_ARGUMENT: &str = "__scripted";
-
 impl Lane {
     /// The model agent of a lane that has one.
     pub fn model(&self) -> Option<&ModelAgent> {
         match &self.agent {
             Agent::Model(model) => Some(model),
             Agent::Executable { .. } | Agent::Scripted { .. } => None,
-        }
-    }
-
-    /// The command of a lane that is nothing but one; `program` is the mini-ork program. Absent for
-    /// a model agent, whose command is part of [`ModelAgent::launch`].
-    pub fn command(&self, program: &Path) -> Option<Vec<ByteString>> {
-        match &self.agent {
-            Agent::Executable { argv } => {
-                let argv = argv.iter().map(|argument| argument.as_str().into());
-                Some(argv.collect())
-            }
-            Agent::Scripted { file } => Some(vec![
-                program.into(),
-                SCRIPTED_ARGUMENT.into(),
-                file.as_path().into(),
-            ]),
-            Agent::Model(_) => None,
         }
     }
 }

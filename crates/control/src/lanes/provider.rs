@@ -6,6 +6,7 @@ use mini_ork_node::model::Api;
 use mini_ork_node::secret::SecretName;
 
 use super::model::{Agent, Driver, Inject, Lane, LaneLimits, ModelAgent};
+use crate::variables::variables;
 use crate::yaml::{Map, Value};
 
 const ANTHROPIC: &str = "https://api.anthropic.com";
@@ -343,50 +344,19 @@ fn executable(map: &Map<'_>, base: &Path, place: &Value<'_>) -> Option<Agent> {
 }
 
 fn extra_env(value: &Value<'_>, reserved: &[String]) -> BTreeMap<String, String> {
-    let Some(map) = value.map() else {
-        return BTreeMap::new();
-    };
     let mut env = BTreeMap::new();
-    for (name, value) in map.entries() {
-        let well_formed = !name.is_empty()
-            && !name.starts_with(|first: char| first.is_ascii_digit())
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        if !well_formed {
-            value.mistake(
-                "is not the name of a variable",
-                "use letters, digits and `_`",
-            );
-        } else if name.starts_with("MO_") || name.starts_with("MINI_ORK_") {
-            value.mistake(
-                "is a variable that mini-ork sets itself",
-                "use another name",
-            );
-        } else if reserved.iter().any(|variable| variable == name) {
-            value.mistake(
+    variables(
+        value,
+        |name| {
+            reserved.iter().any(|variable| variable == name).then_some((
                 "is a variable that mini-ork sets for this kind of lane",
                 "remove it; `model`, `base_url`, `api_key_env` and `limits` say the same",
-            );
-        } else if is_secret(name) {
-            value.mistake(
-                "looks like a secret, and this file is no place for one",
-                "remove it; `api_key_env` names the key of a model, and other agents read theirs from their own configuration",
-            );
-        } else if let Some(text) = value.text() {
+            ))
+        },
+        "remove it; `api_key_env` names the key of a model, and other agents read theirs from their own configuration",
+        |name, text, _| {
             env.insert(name.to_owned(), text);
-        }
-    }
+        },
+    );
     env
-}
-
-fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    let ends = ["_KEY", "_TOKEN", "_SECRET"]
-        .iter()
-        .any(|end| name.ends_with(end));
-    ends || ["PASSWORD", "PASSWD", "APIKEY", "CREDENTIAL"]
-        .iter()
-        .any(|word| name.contains(word))
-        || ["KEY", "TOKEN", "SECRET"].contains(&name.as_str())
 }

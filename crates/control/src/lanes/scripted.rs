@@ -1,5 +1,9 @@
 use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use mini_ork_node::replay::Step;
 
 use super::config::lane_name;
 use crate::yaml::{Document, Mistakes, Value};
@@ -10,34 +14,20 @@ const MOST_DOLLARS: f64 = 1_000_000.0;
 /// What a scripted lane does: its steps in the order of the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Script {
-    steps: Vec<Step>,
+    steps: Vec<ScriptedStep>,
 }
 
-/// What an agent would have done at one occasion.
+/// A step, and when it is done.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Step {
+pub struct ScriptedStep {
     /// Only for the node of this name.
     pub node: Option<String>,
     /// Only for a node of this role or kind.
     pub role: Option<String>,
     /// Only in this round of the retry loop, from 1.
     pub round: Option<u32>,
-    /// Time that passes before anything else.
-    pub sleep: Duration,
-    /// Files that are removed.
-    pub delete: Vec<String>,
-    /// Files that get this content.
-    pub write: BTreeMap<String, String>,
-    /// Files that get this content at their end.
-    pub append: BTreeMap<String, String>,
-    /// A program that then runs.
-    pub run: Option<Vec<String>>,
-    /// Text for the standard output.
-    pub stdout: String,
-    /// Text for the standard error.
-    pub stderr: String,
-    /// Exit code; that of `run` when absent, else 0.
-    pub exit: Option<u8>,
+    /// What is done.
+    pub step: Step,
     /// What the step is said to have cost, in US dollars.
     pub cost_usd: f64,
 }
@@ -55,7 +45,58 @@ pub struct Occasion<'o> {
     pub round: u32,
 }
 
+/// Why a scripted lane has nothing to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    /// The script could not be read.
+    #[error("cannot read the script `{}`", path.display())]
+    Read {
+        /// The script.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The script has mistakes.
+    #[error(transparent)]
+    Mistakes(#[from] Mistakes),
+    /// No step suits the occasion.
+    #[error(
+        "no step of `{}` suits the node `{node}` (role `{role}`, type `{kind}`) in round {round}",
+        path.display()
+    )]
+    NoStep {
+        /// The script.
+        path: PathBuf,
+        /// Name of the node.
+        node: String,
+        /// Its role.
+        role: String,
+        /// Its kind.
+        kind: String,
+        /// Round of the retry loop.
+        round: u32,
+    },
+}
+
 impl Script {
+    /// The step of the script in `file` that suits the occasion.
+    pub fn step(file: &Path, occasion: Occasion<'_>) -> Result<ScriptedStep, ScriptError> {
+        let bytes = fs_err::read(file).map_err(|source| ScriptError::Read {
+            path: file.to_owned(),
+            source,
+        })?;
+        let script = Self::parse(&file.display().to_string(), &bytes)?;
+        let found = script.select(occasion).cloned();
+        found.ok_or_else(|| ScriptError::NoStep {
+            path: file.to_owned(),
+            node: occasion.node.to_owned(),
+            role: occasion.role.to_owned(),
+            kind: occasion.kind.to_owned(),
+            round: occasion.round,
+        })
+    }
+
     /// Reads a script file; `file` is its name in mistakes.
     pub fn parse(file: &str, bytes: &[u8]) -> Result<Self, Mistakes> {
         let document = Document::parse(file, bytes)?;
@@ -73,7 +114,7 @@ impl Script {
     }
 
     /// The first step that suits the occasion.
-    pub fn select(&self, occasion: Occasion<'_>) -> Option<&Step> {
+    pub fn select(&self, occasion: Occasion<'_>) -> Option<&ScriptedStep> {
         self.steps.iter().find(|step| {
             step.node
                 .as_deref()
@@ -87,7 +128,7 @@ impl Script {
     }
 }
 
-fn step(item: &Value<'_>) -> Option<Step> {
+fn step(item: &Value<'_>) -> Option<ScriptedStep> {
     let map = item.map()?;
     let small = |key, most| {
         map.optional(key)
@@ -109,27 +150,31 @@ fn step(item: &Value<'_>) -> Option<Step> {
         }
         Some(argv).filter(|argv| !argv.is_empty())
     });
-    let step = Step {
+    let step = ScriptedStep {
         node: map.optional("node").and_then(|value| value.filled_string()),
         role: map.optional("role").and_then(|value| lane_name(&value)),
         round: small("round", 1000),
-        sleep: Duration::from_millis(sleep_ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0)),
-        delete: map
-            .optional("delete")
-            .map(|value| paths(&value))
-            .unwrap_or_default(),
-        write: map
-            .optional("write")
-            .map(|value| contents(&value))
-            .unwrap_or_default(),
-        append: map
-            .optional("append")
-            .map(|value| contents(&value))
-            .unwrap_or_default(),
-        run,
-        stdout: text("stdout"),
-        stderr: text("stderr"),
-        exit: small("exit", 255).and_then(|code| u8::try_from(code).ok()),
+        step: Step {
+            sleep: Duration::from_millis(
+                sleep_ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0),
+            ),
+            delete: map
+                .optional("delete")
+                .map(|value| paths(&value))
+                .unwrap_or_default(),
+            write: map
+                .optional("write")
+                .map(|value| contents(&value))
+                .unwrap_or_default(),
+            append: map
+                .optional("append")
+                .map(|value| contents(&value))
+                .unwrap_or_default(),
+            run,
+            stdout: text("stdout"),
+            stderr: text("stderr"),
+            exit: small("exit", 255).and_then(|code| u8::try_from(code).ok()),
+        },
         cost_usd: map
             .optional("cost_usd")
             .and_then(|value| value.not_negative(MOST_DOLLARS))
@@ -194,7 +239,7 @@ mod tests {
                     kind,
                     round,
                 })
-                .map(|step| step.stdout.as_str())
+                .map(|found| found.step.stdout.as_str())
         };
         assert_eq!(select("a", "worker", "implementer", 1), Some("first"));
         assert_eq!(select("a", "worker", "implementer", 2), Some("second"));
@@ -219,16 +264,19 @@ mod tests {
             })
             .unwrap();
         let one = |path: &str, text: &str| BTreeMap::from([(path.to_owned(), text.to_owned())]);
-        let expected = Step {
-            sleep: Duration::from_millis(5),
-            write: one("a/b.txt", "x"),
-            append: one("c", ""),
-            delete: vec!["d".to_owned()],
-            run: Some(vec!["sh".to_owned(), "-c".to_owned(), "1".to_owned()]),
-            stderr: "e".to_owned(),
-            exit: Some(3),
+        let expected = ScriptedStep {
+            step: Step {
+                sleep: Duration::from_millis(5),
+                write: one("a/b.txt", "x"),
+                append: one("c", ""),
+                delete: vec!["d".to_owned()],
+                run: Some(vec!["sh".to_owned(), "-c".to_owned(), "1".to_owned()]),
+                stderr: "e".to_owned(),
+                exit: Some(3),
+                ..Step::default()
+            },
             cost_usd: 0.5,
-            ..Step::default()
+            ..ScriptedStep::default()
         };
         assert_eq!(*step, expected);
     }

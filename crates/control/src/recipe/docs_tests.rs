@@ -74,8 +74,8 @@ fn the_example_lanes_and_script_load() {
         kind: "implementer",
         round,
     };
-    assert_eq!(script.select(at(1)).unwrap().stdout, "A first try.");
-    assert_eq!(script.select(at(2)).unwrap().delete, ["src/old.rs"]);
+    assert_eq!(script.select(at(1)).unwrap().step.stdout, "A first try.");
+    assert_eq!(script.select(at(2)).unwrap().step.delete, ["src/old.rs"]);
 }
 
 #[test]

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
+use mini_ork_node::egress::{Denial, DenialKind};
 use mini_ork_node::git::{CommitId, Expected, TreeId};
 use mini_ork_node::tree::{Look, NotCarriedKind, NotCarriedList, Safe};
+use mini_ork_node::workspace::WorkspaceError;
 use mini_ork_protocol::RunId;
 
 use super::context::RunContext;
@@ -38,6 +40,49 @@ pub(crate) async fn keep(
         kept.push((reference, commit));
     }
     Ok(kept)
+}
+
+/// A sentence for each place that programs tried to reach in vain, with what to do about it.
+pub(crate) fn denials(denials: &[Denial]) -> Vec<String> {
+    const MOST: usize = 20;
+    let sentence = |denial: &Denial| {
+        let attempts = match denial.count {
+            1 => "an attempt".to_owned(),
+            count => format!("{count} attempts"),
+        };
+        let place = &denial.place;
+        match denial.kind {
+            _ if place.is_empty() => {
+                format!("egress: {attempts} to reach other places were denied")
+            }
+            DenialKind::NotListed => format!(
+                "egress: {attempts} to reach {place} denied (add `{place}` to `allow_domains` of the profile, or to MO_SANDBOX_ALLOW, if it is wanted)"
+            ),
+            DenialKind::Reserved => format!(
+                "egress: {attempts} to reach {place} denied: its address is not one of the public internet (add the address itself if it is wanted)"
+            ),
+            DenialKind::OtherName => {
+                format!("egress: {attempts} to reach another host by way of {place} denied")
+            }
+            DenialKind::Malformed => format!("egress: {attempts} that made no sense denied"),
+        }
+    };
+    let mut sentences: Vec<String> = denials.iter().take(MOST).map(sentence).collect();
+    if denials.len() > MOST {
+        let others = denials.len() - MOST;
+        sentences.push(format!(
+            "egress: attempts to reach {others} more places denied"
+        ));
+    }
+    sentences
+}
+
+/// What to say of a sandbox that could not be removed.
+pub(crate) fn sandbox_left(error: &WorkspaceError) -> String {
+    format!(
+        "the sandbox may still be there ({}); `mini-ork sandbox-gc` removes it",
+        with_sources(error)
+    )
 }
 
 /// The latest result of a writer.
@@ -210,13 +255,16 @@ pub(crate) fn remove_worktrees(directory: &RunDirectory) -> io::Result<()> {
 /// its key and may have written it down.
 pub(crate) fn remove_agent_homes(context: &RunContext, published: bool) -> io::Result<()> {
     if published {
+        mini_ork_node::sys::remove_tree(&context.directory.agents_outside())?;
         return mini_ork_node::sys::remove_tree(&context.directory.agents());
     }
     let inside = context.plan.keys_inside();
     for planned in &context.plan.nodes {
         for lane in planned.lanes().filter(|lane| inside.contains(&lane.name)) {
-            let home = context.directory.agent_home(&planned.node.id, &lane.name);
-            mini_ork_node::sys::remove_tree(&home)?;
+            let (node, lane) = (&planned.node.id, &lane.name);
+            mini_ork_node::sys::remove_tree(&context.directory.agent_home(node, lane))?;
+            let outside = context.directory.agent_home_outside(node, lane);
+            mini_ork_node::sys::remove_tree(&outside)?;
         }
     }
     Ok(())

@@ -6,20 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mini_ork_node::git::Repository;
+use mini_ork_node::session::SessionError;
 use mini_ork_node::supervise::{Stop, SuperviseError};
 use mini_ork_node::sys;
 use mini_ork_node::workspace::{
-    Attached, SpawnRequest, Workspace, WorkspaceError, WorkspaceProcess,
+    Attached, Drive, LocalWorkspace, SpawnRequest, Workspace, WorkspaceError, WorkspaceProcess,
 };
 use mini_ork_protocol::{ByteString, ExitOutcome, ExitRecord, SecretBytes, StdinSource};
 use tokio::sync::{Mutex, watch};
 
 use super::directory::{RunDirectory, make_directory};
 use super::event::{Failure, Remedy};
-use super::failure::ground_failure;
+use super::failure::{ground_failure, hint_of_shortage, says_disk_full, shortage};
 use super::fault::FaultPoint;
 use super::models::Models;
-use super::plan::Plan;
+use super::plan::{AgentPlace, Plan};
 use super::trees::Trees;
 use crate::kickoff::Kickoff;
 use crate::reason::Reason;
@@ -29,8 +30,6 @@ use crate::store::Store;
 const GRACE: Duration = Duration::from_secs(2);
 /// Most bytes of output that one process may leave on disk.
 const OUTPUT_LIMIT: u64 = 1 << 30;
-/// Below this many free bytes, a failed program is taken to have failed for want of space.
-const NEARLY_FULL: u64 = 1 << 20;
 
 /// What every executor of a run needs.
 #[derive(Debug)]
@@ -41,6 +40,8 @@ pub(crate) struct RunContext {
     /// Absent for a recipe that changes nothing: it works in the repository, in place.
     pub(crate) trees: Option<Trees>,
     pub(crate) workspace: Arc<dyn Workspace>,
+    /// This machine, for agents that are not to run in the workspace.
+    pub(crate) outside: LocalWorkspace,
     pub(crate) kickoff: Kickoff,
     pub(crate) execution: Execution,
     pub(crate) models: Models,
@@ -50,6 +51,8 @@ pub(crate) struct RunContext {
     /// Most US dollars that all runs of the home together may spend in a day.
     pub(crate) daily_budget_usd: f64,
     pub(crate) isolation: String,
+    /// What programs see of this machine.
+    pub(crate) drive: Drive,
     pub(crate) fault: FaultPoint,
     /// Test runs on the base are shared by all rounds; one at a time makes each of them once.
     pub(crate) baseline: Mutex<()>,
@@ -63,6 +66,8 @@ pub struct Execution {
     /// The environment that programs of a run get, before what their node adds. An allowlist of
     /// the user's own, chosen by the caller.
     pub environment: Vec<(OsString, OsString)>,
+    /// Variables of the profile, on top of it in every workspace.
+    pub profile: Vec<(OsString, OsString)>,
 }
 
 /// Whether a run was asked to end, and how fast.
@@ -79,11 +84,14 @@ pub enum StopLevel {
 /// One program to run.
 #[derive(Debug)]
 pub(crate) struct ProcessRequest {
+    /// Where it runs; behind no boundary when it is not inside.
+    pub(crate) place: AgentPlace,
     /// Where its records and output go. What already ran there is not run again.
     pub(crate) directory: PathBuf,
     pub(crate) argv: Vec<ByteString>,
     pub(crate) cwd: PathBuf,
-    /// Added to [`Execution::environment`]; the later value of a name wins.
+    /// Added to [`Execution::environment`]; the later value of a name wins. Of an agent whose tools
+    /// alone are inside it is the whole environment.
     pub(crate) environment: Vec<(OsString, OsString)>,
     pub(crate) stdin: StdinSource,
     pub(crate) timeout: Duration,
@@ -95,7 +103,8 @@ impl RunContext {
     /// Runs a program to its end, or takes up the one that an earlier control plane started in the
     /// same directory: attached while it runs, harvested when it has ended.
     pub(crate) async fn run_process(&self, request: ProcessRequest) -> Result<ExitRecord, Failure> {
-        let found = match self.existing(&request.directory).await? {
+        let existing = self.existing(request.place, &request.directory).await?;
+        let found = match existing {
             Attached::NeverStarted => self.start(&request).await?,
             found => found,
         };
@@ -122,11 +131,19 @@ impl RunContext {
         timeout.unwrap_or(Duration::from_millis(self.plan.limits.node_timeout_ms))
     }
 
-    async fn existing(&self, directory: &Path) -> Result<Attached, Failure> {
+    /// Where the program of an agent at `place` runs.
+    pub(crate) fn workspace_of(&self, place: AgentPlace) -> &dyn Workspace {
+        match place {
+            AgentPlace::Inside => &*self.workspace,
+            AgentPlace::ToolsInside | AgentPlace::Host => &self.outside,
+        }
+    }
+
+    async fn existing(&self, place: AgentPlace, directory: &Path) -> Result<Attached, Failure> {
         if !directory.is_dir() {
             return Ok(Attached::NeverStarted);
         }
-        self.workspace
+        self.workspace_of(place)
             .attach(directory)
             .await
             .map_err(|error| lost_process(&error))
@@ -136,22 +153,68 @@ impl RunContext {
         make_directory(&request.directory).map_err(|error| ground_failure(&error))?;
         let spawn = SpawnRequest {
             directory: request.directory.clone(),
-            argv: request.argv.clone(),
+            argv: match request.place {
+                AgentPlace::Inside => self.arguments(&request.argv),
+                AgentPlace::ToolsInside | AgentPlace::Host => request.argv.clone(),
+            },
             cwd: request.cwd.clone(),
-            env: merged_environment(&self.execution.environment, &request.environment),
+            env: match request.place {
+                AgentPlace::Inside => self.environment(&request.environment),
+                // What is for its tools is not for itself: an image decides a part of it.
+                AgentPlace::ToolsInside => merged_environment(&[], &request.environment),
+                AgentPlace::Host => {
+                    let profile = &self.execution.profile;
+                    let added = [profile.as_slice(), &request.environment].concat();
+                    merged_environment(&self.execution.environment, &added)
+                }
+            },
             stdin: request.stdin.clone(),
             timeout: Some(request.timeout),
             grace: GRACE,
             output_limit: OUTPUT_LIMIT,
             secrets: request.secrets.clone(),
         };
-        match self.workspace.spawn(spawn).await {
+        match self.workspace_of(request.place).spawn(spawn).await {
             Ok(process) => Ok(Attached::Running(process)),
             // A supervisor of an earlier control plane was just being born when this one looked.
             Err(WorkspaceError::Supervise(SuperviseError::Taken { .. })) => {
-                self.existing(&request.directory).await
+                self.existing(request.place, &request.directory).await
             }
             Err(error) => Err(lost_process(&error)),
+        }
+    }
+
+    /// `argv` as it is inside: whatever is a path of the run is named as it is there, and so is the
+    /// mini-ork program.
+    fn arguments(&self, argv: &[ByteString]) -> Vec<ByteString> {
+        let mut arguments: Vec<_> = argv.iter().map(|text| self.inside(text)).collect();
+        if let Some(program) = arguments.first_mut()
+            && program.as_os_str() == self.execution.program
+        {
+            *program = self.workspace.program().as_path().into();
+        }
+        arguments
+    }
+
+    /// The whole environment of a program in the workspace.
+    pub(crate) fn environment(
+        &self,
+        added: &[(OsString, OsString)],
+    ) -> Vec<(ByteString, ByteString)> {
+        let own = self.workspace.environment(&self.execution.environment);
+        let added = [self.execution.profile.as_slice(), added].concat();
+        merged_environment(&own, &added)
+            .into_iter()
+            .map(|(name, value)| (name, self.inside(&value)))
+            .collect()
+    }
+
+    fn inside(&self, text: &ByteString) -> ByteString {
+        let path = Path::new(text.as_os_str());
+        if path.starts_with(self.directory.root()) {
+            self.workspace.inside(path).as_path().into()
+        } else {
+            text.clone()
         }
     }
 
@@ -185,6 +248,11 @@ impl RunContext {
 
     /// The failure that `record` stands for, or `None` when the program ended with 0.
     pub(crate) fn failure_of(&self, record: &ExitRecord, said: &str) -> Option<Failure> {
+        if let Some(failure) = self.shortage(record) {
+            return Some(failure);
+        }
+        let says_full = says_disk_full(said);
+        let hint = hint_of_shortage(record);
         let said = if said.is_empty() {
             String::new()
         } else {
@@ -194,12 +262,12 @@ impl RunContext {
             ExitOutcome::Exited { code: 0 } => return None,
             ExitOutcome::Exited { code } => (
                 Reason::CommandFailed,
-                format!("ended with exit code {code}{said}"),
+                format!("ended with exit code {code}{said}{hint}"),
                 Remedy::Attempt,
             ),
             ExitOutcome::Signaled { signal } => (
                 Reason::CommandFailed,
-                format!("was killed by signal {signal}{said}"),
+                format!("was killed by signal {signal}{said}{hint}"),
                 Remedy::Attempt,
             ),
             ExitOutcome::TimedOut => {
@@ -222,12 +290,22 @@ impl RunContext {
                 Remedy::None,
             ),
         };
-        let starved = reason == Reason::CommandFailed && self.disk_is_full();
+        let starved = reason == Reason::CommandFailed && (says_full || self.disk_is_full());
         Some(Failure {
             reason: if starved { Reason::DiskFull } else { reason },
             detail,
             remedy: if starved { Remedy::None } else { remedy },
         })
+    }
+
+    /// What a program failed for want of. Where a disk has room again, which is so when somebody
+    /// made some before a recovery, another attempt may go well.
+    pub(crate) fn shortage(&self, record: &ExitRecord) -> Option<Failure> {
+        let mut failure = shortage(record)?;
+        if failure.reason == Reason::DiskFull && !self.disk_is_full() {
+            failure.remedy = Remedy::Attempt;
+        }
+        Some(failure)
     }
 
     /// Variables by which a program that heeds the user's proxy still finds what listens on this
@@ -250,8 +328,7 @@ impl RunContext {
     }
 
     fn disk_is_full(&self) -> bool {
-        sys::disk_free(self.directory.root())
-            .is_ok_and(|free| free.bytes < NEARLY_FULL || free.inodes == Some(0))
+        sys::disk_free(self.directory.root()).is_ok_and(|free| free.is_low())
     }
 }
 
@@ -285,10 +362,12 @@ fn set_aside(directory: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A workspace that could not run a program may do so at the next attempt.
-fn lost_process(error: &WorkspaceError) -> Failure {
+/// A workspace that could not run a program may do so at the next attempt. Not one that cannot be
+/// reached: what runs in it may still be at work, and must not be begun a second time beside it.
+pub(crate) fn lost_process(error: &WorkspaceError) -> Failure {
     let mut failure = ground_failure(error);
-    if failure.reason != Reason::DiskFull {
+    let unreachable = matches!(error, WorkspaceError::Session(SessionError::Unreachable(_)));
+    if failure.reason == Reason::InfraLost && !unreachable {
         failure.remedy = Remedy::Attempt;
     }
     failure

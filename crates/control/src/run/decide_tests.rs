@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mini_ork_node::git::TreeId;
@@ -54,6 +54,7 @@ fn edge(from: &str, to: &str, kind: EdgeKind) -> Edge {
 
 fn plan(nodes: Vec<PlannedNode>, edges: Vec<Edge>) -> Arc<Plan> {
     Arc::new(Plan {
+        agents: BTreeMap::new(),
         format: PLAN_FORMAT,
         run: RunId::parse("abc").unwrap(),
         recipe: "test".to_owned(),

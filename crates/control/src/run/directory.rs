@@ -1,14 +1,16 @@
 //! Where everything of a run lies on disk, and who owns it now.
 
-use std::fs::{File, TryLockError};
+use std::ffi::OsStr;
+use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fs_err::os::unix::fs::OpenOptionsExt as _;
+use mini_ork_node::beneath::{Directory, Links};
 use mini_ork_node::sys;
 use mini_ork_protocol::{NodeId, NodeSegment, ProcessIdentity, RunId};
+use rustix::fs::OFlags;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -21,14 +23,19 @@ pub struct RunDirectory {
 impl RunDirectory {
     /// The directory of `run` under `home`, whether or not it exists.
     pub fn of(home: &Path, run: &RunId) -> Self {
-        Self {
-            root: home.join("runs").join(run.as_str()),
-        }
+        Self::at(home.join("runs").join(run.as_str()))
     }
 
-    /// The directory at `root`.
+    /// The directory at `root`. The links on the way to it are the user's own and are followed here
+    /// and now; further below there are none that anybody should follow.
     pub fn at(root: PathBuf) -> Self {
-        Self { root }
+        let resolved = root.parent().and_then(|parent| parent.canonicalize().ok());
+        Self {
+            root: match (resolved, root.file_name()) {
+                (Some(parent), Some(name)) => parent.join(name),
+                _ => root,
+            },
+        }
     }
 
     /// Makes the directory, for the user alone; an error of kind `AlreadyExists` when it is there.
@@ -133,6 +140,24 @@ impl RunDirectory {
             .join(NodeSegment::from(node).as_str())
     }
 
+    /// What an attempt has of programs that run outside of the boundary of the run, where programs
+    /// inside see nothing.
+    pub(crate) fn outside(&self, node: &NodeId, round: u32, attempt: u32) -> PathBuf {
+        let segment = NodeSegment::from(node);
+        let attempt = format!("{round}.{attempt}");
+        self.root.join(OUTSIDE).join(segment.as_str()).join(attempt)
+    }
+
+    /// The records and the output of the program of an attempt's lane.
+    pub(crate) fn lane_process(&self, node: &NodeId, round: u32, attempt: u32) -> PathBuf {
+        const LANE: &str = "lane";
+        let outside = self.outside(node, round, attempt).join(LANE);
+        if outside.is_dir() {
+            return outside;
+        }
+        self.attempt(node, round, attempt).join(LANE)
+    }
+
     /// Where an attempt's program finds the gateway to its model. Not below the node's directory,
     /// which a program may see.
     pub(crate) fn gateway(&self, node: &NodeId, round: u32, attempt: u32) -> PathBuf {
@@ -145,6 +170,17 @@ impl RunDirectory {
     pub(crate) fn agent_home(&self, node: &NodeId, lane: &str) -> PathBuf {
         let segment = NodeSegment::from(node);
         self.agents().join(segment.as_str()).join(lane)
+    }
+
+    /// The same for an agent that runs outside of the boundary of the run.
+    pub(crate) fn agent_home_outside(&self, node: &NodeId, lane: &str) -> PathBuf {
+        let segment = NodeSegment::from(node);
+        self.agents_outside().join(segment.as_str()).join(lane)
+    }
+
+    /// The homes of all agents that run outside.
+    pub(crate) fn agents_outside(&self) -> PathBuf {
+        self.root.join("agents-outside")
     }
 
     /// The homes of all agents.
@@ -171,6 +207,13 @@ impl RunDirectory {
         found
     }
 
+    /// The same of processes outside of the boundary of the run.
+    pub(crate) fn processes_outside(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        collect_process_directories(&self.root.join(OUTSIDE), 2, &mut found);
+        found
+    }
+
     /// Whether any program was ever started with its records below `directory`.
     pub(crate) fn has_processes(directory: &Path) -> bool {
         let mut found = Vec::new();
@@ -183,6 +226,10 @@ impl RunDirectory {
     }
 }
 
+/// Longest record that is read.
+const LONGEST_RECORD: u64 = 256 << 20;
+/// Where programs outside of the boundary of the run have their records.
+const OUTSIDE: &str = "outside";
 /// The name of the worktree that nodes share when the graph lets them.
 pub(crate) const MAIN_PLACE: &str = "main";
 
@@ -294,22 +341,33 @@ pub(crate) fn write_atomically_by<E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&mut fs_err::File) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
-    let temporary = PathBuf::from(temporary);
-    let mut file = fs_err::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&temporary)?;
-    write(&mut file)?;
-    Ok(fs_err::rename(&temporary, path)?)
+    let (directory, name) = strict_parent(path)?;
+    let mut draft = name.to_owned();
+    draft.push(".new");
+    // Whatever is in its place, by an earlier control plane or by a program.
+    match directory.remove_file(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let file = directory.create(Path::new(&draft), OFlags::EXCL)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    write(&mut fs_err::File::from_parts(file, path))?;
+    Ok(directory.rename(&draft, name)?)
+}
+
+/// The directory of `path`, and its name there. Programs may write to directories of a run and put
+/// links there; none of them is followed.
+fn strict_parent(path: &Path) -> io::Result<(Directory, &OsStr)> {
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok((Directory::open_strictly(parent)?, name)),
+        _ => Err(named(path, &io::ErrorKind::InvalidInput.into())),
+    }
 }
 
 /// Reads a JSON file that [`write_json`] wrote.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
-    let bytes = fs_err::read(path)?;
+    let (directory, name) = strict_parent(path)?;
+    let bytes = directory.read(Path::new(name), LONGEST_RECORD, Links::Refused)?;
     serde_json::from_slice(&bytes).map_err(|error| {
         io::Error::new(
             io::ErrorKind::InvalidData,
@@ -318,13 +376,34 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
     })
 }
 
-/// Makes `path` and its parents, for the user alone.
+/// Makes the directory of all runs, for the user alone. On the way to it may be links.
+pub(super) fn make_runs(home: &Path) -> io::Result<()> {
+    let path = home.join("runs");
+    let mut builder = std::fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(&path);
+    made.map_err(|error| named(&path, &error))
+}
+
+/// Makes `path` and its parents, for the user alone, without following any link.
 pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(|error| named(path, &error))
+    match Directory::open_strictly(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        found => return found.map(drop),
+    }
+    if let Some(parent) = path.parent() {
+        make_directory(parent)?;
+    }
+    let (directory, name) = strict_parent(path)?;
+    directory.make_private_directory(name)?;
+    Directory::open_strictly(path).map(drop)
+}
+
+/// Where the attempt whose directory is `attempt` has what is outside of the boundary.
+pub(super) fn outside_of(attempt: &Path) -> Option<PathBuf> {
+    let node = attempt.parent()?;
+    let root = node.parent()?.parent()?;
+    let path = root.join(OUTSIDE).join(node.file_name()?);
+    Some(path.join(attempt.file_name()?))
 }
 
 pub(super) fn collect_process_directories(

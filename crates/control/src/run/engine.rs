@@ -357,11 +357,15 @@ impl<'a> Engine<'a> {
             }
             self.context.fault.hit("work-kept");
         }
-        self.context
-            .workspace
-            .down()
-            .await
-            .map_err(RunError::Workspace)?;
+        for text in close::denials(&self.context.workspace.denials()) {
+            self.journal(RunEvent::Warned { text }).await?;
+        }
+        // The end of a run does not wait for an engine that is down: what is on record is removed
+        // by whoever comes next.
+        if let Err(error) = self.context.workspace.down(&self.context.drive).await {
+            let text = close::sandbox_left(&error);
+            self.journal(RunEvent::Warned { text }).await?;
+        }
         close::remove_agent_homes(&self.context, closing.status == Status::Published)
             .map_err(RunError::Io)?;
         let mut closed = self.state.clone();

@@ -162,7 +162,7 @@ impl Inspection {
         if plan.format > PLAN_FORMAT || record.format > RECORD_FORMAT {
             return Err(damaged("it was made by a later mini-ork".to_owned()));
         }
-        let Some(base) = record.base.clone() else {
+        let Some(mut base) = record.base.clone() else {
             return Err(InspectError::ChangesNothing {
                 recipe: plan.recipe,
             });
@@ -185,6 +185,7 @@ impl Inspection {
             let git = ControlGit::create(&passing.path, &repository, b"").map_err(unreadable)?;
             (git, Some(passing))
         };
+        base.tree = git.expanded(&base.tree).map_err(unreadable)?;
         Ok(Self {
             git,
             passing,

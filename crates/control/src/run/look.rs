@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use mini_ork_node::git::{ControlGit, Repository};
+use mini_ork_node::git::{ControlGit, RepoPath, Repository};
 
 use super::failure::WorkError;
 use crate::verify::detect_tests;
@@ -52,21 +52,59 @@ pub(crate) fn opening_notes(
             open.untracked
         ));
     }
-    let submodules = repository.submodules()?;
-    if let Some(first) = submodules.first() {
+    let submodules = git.submodules();
+    if let Some(first) = submodules.present.first() {
         notes.push(format!(
-            "submodules are empty directories in the run's worktree: {first}{}",
-            more(submodules.len())
+            "submodules are plain files in the run's worktree, and what changes in them is published \
+             as a commit in their own repositories: {}{}",
+            first.path,
+            more(submodules.present.len())
         ));
     }
-    let pointers = repository.lfs_pointers()?;
-    if let Some(first) = pointers.first() {
+    let absent = absent_submodules(git, repository)?;
+    if let Some((first, reason)) = absent.first() {
         notes.push(format!(
-            "Git LFS files are their pointers in the run's worktree: {first}{}",
-            more(pointers.len())
+            "submodules are empty directories in the run's worktree: {first}, because {reason}{}",
+            more(absent.len())
+        ));
+    }
+    let files = git.lfs_files(repository)?;
+    if let Some(first) = files.absent.first() {
+        notes.push(format!(
+            "{} of {} Git LFS files are their pointers in the run's worktree, because their content \
+             is not on this machine: {first}{}",
+            files.absent.len(),
+            files.absent.len() + files.present,
+            more(files.absent.len())
         ));
     }
     Ok(notes)
+}
+
+/// Submodules of the first commit that have no files in the run, with the reason.
+fn absent_submodules(
+    git: &ControlGit,
+    repository: &Repository,
+) -> Result<Vec<(RepoPath, String)>, WorkError> {
+    let known = git.submodules();
+    let mut absent: Vec<(RepoPath, String)> = known
+        .absent
+        .iter()
+        .map(|one| (one.path.clone(), one.reason.clone()))
+        .collect();
+    let told = |path: &RepoPath| {
+        absent.iter().any(|(other, _)| other == path)
+            || known.present.iter().any(|one| one.path == *path)
+    };
+    // A commit can link to others without there being a submodule for it.
+    let others: Vec<RepoPath> = repository.submodules()?;
+    let others: Vec<RepoPath> = others.into_iter().filter(|path| !told(path)).collect();
+    absent.extend(
+        others
+            .into_iter()
+            .map(|path| (path, "nothing is known of it".to_owned())),
+    );
+    Ok(absent)
 }
 
 fn more(count: usize) -> String {

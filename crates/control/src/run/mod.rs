@@ -10,6 +10,7 @@ mod close;
 mod context;
 mod decide;
 mod directory;
+mod drive;
 mod engine;
 mod event;
 mod failure;
@@ -27,6 +28,7 @@ mod record;
 mod recover;
 mod state;
 mod trees;
+mod unopened;
 mod view;
 
 use std::io;
@@ -54,13 +56,15 @@ pub use look::shows_its_tests;
 pub use models::{Exported, MissingKeys, ModelSources};
 pub use open::{PlanError, RunRequest, StartError, make_plan, require_room, start};
 pub use outputs::{ProcessOutput, last_words, process_outputs};
-pub use plan::{Limits, PLAN_FORMAT, Plan, PlannedNode};
+pub use plan::{AgentPlace, Limits, PLAN_FORMAT, Plan, PlannedNode, Scope};
 pub use record::{RunRecord, SettingRecord};
 pub use recover::{Recovery, recover};
 pub use state::{Contribution, NodeProgress, Phase, RunState};
 pub use view::{KeptView, NodeView, RunView, ViewError, load_view, state_of};
 
 use mini_ork_node::git::DiscoverError;
+use mini_ork_node::session::SessionError;
+use mini_ork_node::sys::DiskFree;
 use mini_ork_node::workspace::WorkspaceError;
 use mini_ork_protocol::RunId;
 
@@ -93,14 +97,12 @@ pub enum RunError {
     #[error(transparent)]
     Keys(MissingKeys),
     /// There is too little room to begin.
-    #[error("{} has {free_mib} MiB free, a run needs at least {needed_mib} MiB", path.display())]
+    #[error("{} has {free}", path.display())]
     DiskLow {
         /// Where.
         path: PathBuf,
         /// What is free.
-        free_mib: u64,
-        /// What is needed.
-        needed_mib: u64,
+        free: DiskFree,
     },
     /// A file of the run says something that cannot be.
     #[error("run {run} is damaged: {problem}")]
@@ -130,11 +132,20 @@ impl RunError {
         if matches!(self, Self::Keys(_)) {
             return Reason::SecretMissing;
         }
-        let full = matches!(self, Self::DiskLow { .. }) || failure::is_disk_full(self);
-        if full {
-            Reason::DiskFull
-        } else {
-            Reason::InfraLost
+        if matches!(self, Self::DiskLow { .. }) || failure::is_disk_full(self) {
+            return Reason::DiskFull;
+        }
+        match self {
+            Self::Workspace(WorkspaceError::Docker(_)) => Reason::BackendUnavailable,
+            Self::Workspace(
+                WorkspaceError::Confine(_)
+                | WorkspaceError::Session(
+                    SessionError::NotShared { .. }
+                    | SessionError::OtherWayOut { .. }
+                    | SessionError::NoEgress { .. },
+                ),
+            ) => Reason::IsolationUnavailable,
+            _ => Reason::InfraLost,
         }
     }
 }

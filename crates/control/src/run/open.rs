@@ -6,24 +6,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mini_ork_node::git::{ControlGit, Repository};
+use mini_ork_node::supervise::Supervisor;
 use mini_ork_node::sys;
-use mini_ork_node::workspace::Workspace;
+use mini_ork_node::workspace::{LocalWorkspace, Workspace};
 use mini_ork_protocol::RunId;
 use tokio::sync::{Mutex, watch};
 
 use super::clock::now_ms;
 use super::context::{Execution, RunContext, StopLevel};
-use super::directory::{RunDirectory, RunLock, make_directory, write_atomically, write_json};
+use super::directory::{
+    RunDirectory, RunLock, make_directory, make_runs, write_atomically, write_json,
+};
 use super::engine::{Engine, RunObserver};
 use super::event::{Base, Closing, RunEvent};
 use super::failure::WorkError;
 use super::fault::FaultPoint;
 use super::look::opening_notes;
 use super::models::{MissingKeys, ModelSources, Models};
-use super::plan::{Limits, PLAN_FORMAT, Plan, PlannedNode};
+use super::plan::{AgentPlace, Limits, PLAN_FORMAT, Plan, PlannedNode, Scope};
 use super::record::{RECORD_FORMAT, RunRecord, SettingRecord, path_forms};
 use super::state::RunState;
 use super::trees::{Trees, blocking, repository_root};
+use super::unopened::{block, close_unopened};
 use super::{RunError, RunView};
 use crate::clean;
 use crate::kickoff::{Kickoff, Question};
@@ -32,10 +36,6 @@ use crate::reason::{Reason, Status};
 use crate::recipe::{Graph, GraphError, Recipe};
 use crate::store::{NewRun, RunSummaryUpdate, Store};
 
-/// A run begins only where this much is free: enough for its records, so that a full disk is found
-/// before money is spent and not while a result is written.
-const NEEDED_BYTES: u64 = 32 << 20;
-const NEEDED_INODES: u64 = 1000;
 /// Without `0`, `1`, `i`, `l`, `o`, which people mistake for each other.
 const ID_ALPHABET: &[u8; 31] = b"23456789abcdefghjkmnpqrstuvwxyz";
 const ID_LENGTH: usize = 6;
@@ -68,6 +68,8 @@ pub struct RunRequest {
     pub daily_budget_usd: f64,
     /// Where programs run.
     pub workspace: Arc<dyn Workspace>,
+    /// How much of an agent runs there.
+    pub scope: Scope,
     /// How programs run.
     pub execution: Execution,
     /// The user's own ignore rules outside the repository, for what counts as a change.
@@ -102,8 +104,12 @@ pub fn make_plan(request: &RunRequest, run: RunId) -> Result<Plan, PlanError> {
             fallbacks: lanes.collect(),
         });
     }
+    let lanes = nodes.iter().flat_map(PlannedNode::lanes);
+    let agents = lanes.map(|lane| (lane.name.clone(), request.scope.place(lane)));
+    let agents = agents.filter(|(_, place)| *place != AgentPlace::Inside);
     Ok(Plan {
         format: PLAN_FORMAT,
+        agents: agents.collect(),
         run,
         recipe: recipe.name.clone(),
         recipe_digest: recipe.digest.clone(),
@@ -209,6 +215,7 @@ async fn drive_new(
         kickoff: request.kickoff_path.display().to_string(),
         base,
         isolation: request.workspace.isolation(),
+        agents: plan.agents.clone(),
         questions: request.questions.clone(),
         settings: request.settings.clone(),
     };
@@ -264,7 +271,7 @@ pub(super) struct Pieces {
 
 /// Drives a run whose journal holds `events`.
 pub(super) async fn drive(
-    pieces: Pieces,
+    mut pieces: Pieces,
     events: &[RunEvent],
     store: &Store,
     observer: &mut dyn RunObserver,
@@ -275,20 +282,19 @@ pub(super) async fn drive(
         .iter()
         .any(|event| matches!(event, RunEvent::Opened { .. }));
     let trees = open_trees(&pieces, opened).await?;
-    pieces.workspace.up().await.map_err(RunError::Workspace)?;
+    let drive = match super::drive::up(&mut pieces).await {
+        Ok(drive) => drive,
+        Err(error) if opened => return Err(error),
+        Err(error) => {
+            close_unopened(&pieces, &error, store, &mut state, observer).await?;
+            return Err(error);
+        }
+    };
     if !opened {
-        let event = RunEvent::Opened {
-            base: pieces.record.base.clone(),
-        };
-        append(
-            &pieces,
-            store,
-            &mut state,
-            event,
-            RunSummaryUpdate::default(),
-            observer,
-        )
-        .await?;
+        let base = pieces.record.base.clone();
+        let event = RunEvent::Opened { base };
+        let summary = RunSummaryUpdate::default();
+        append(&pieces, store, &mut state, event, summary, observer).await?;
         pieces.fault.hit("opened");
     }
     let notes = match &trees {
@@ -307,6 +313,8 @@ pub(super) async fn drive(
         directory: pieces.directory,
         repository: pieces.repository,
         trees,
+        isolation: pieces.record.isolation.clone(),
+        outside: LocalWorkspace::new(Supervisor::new(pieces.execution.program.clone())),
         workspace: pieces.workspace,
         kickoff: pieces.kickoff,
         execution: pieces.execution,
@@ -315,7 +323,7 @@ pub(super) async fn drive(
         stop,
         started_at_ms: pieces.record.started_at_ms,
         daily_budget_usd: pieces.daily_budget_usd,
-        isolation: pieces.record.isolation.clone(),
+        drive,
         fault: pieces.fault,
         baseline: Mutex::new(()),
     });
@@ -335,18 +343,21 @@ pub(super) async fn drive(
 /// The run's own git directory and worktrees; made new when the run was not opened before, since
 /// what an earlier attempt left there may be half.
 async fn open_trees(pieces: &Pieces, opened: bool) -> Result<Option<Trees>, RunError> {
-    let Some(base) = pieces.record.base.clone() else {
+    let Some(mut base) = pieces.record.base.clone() else {
         return Ok(None);
     };
     let path = pieces.directory.control_git();
     let repository = pieces.repository.clone();
     let excludes = pieces.excludes.clone();
-    let git = blocking(move || -> Result<_, WorkError> {
-        if opened && path.is_dir() {
-            return Ok(ControlGit::open(&repository.git, &path)?);
-        }
-        sys::remove_tree(&path)?;
-        Ok(ControlGit::create(&path, &repository, &excludes)?)
+    let (git, base) = blocking(move || -> Result<_, WorkError> {
+        let git = if opened && path.is_dir() {
+            ControlGit::open(&repository.git, &path)?
+        } else {
+            sys::remove_tree(&path)?;
+            ControlGit::create(&path, &repository, &excludes)?
+        };
+        base.tree = git.expanded(&base.tree)?;
+        Ok((git, base))
     })
     .await
     .map_err(RunError::Work)?;
@@ -361,7 +372,7 @@ async fn open_trees(pieces: &Pieces, opened: bool) -> Result<Option<Trees>, RunE
     )))
 }
 
-async fn append(
+pub(super) async fn append(
     pieces: &Pieces,
     store: &Store,
     state: &mut RunState,
@@ -378,41 +389,6 @@ async fn append(
     Ok(())
 }
 
-/// Ends a run that needs an answer first.
-pub(super) async fn block(
-    pieces: Pieces,
-    store: &Store,
-    observer: &mut dyn RunObserver,
-) -> Result<RunView, RunError> {
-    let questions = &pieces.record.questions;
-    let texts: Vec<&str> = questions
-        .iter()
-        .map(|question| question.text.as_str())
-        .collect();
-    let closing = Closing {
-        status: Status::Blocked,
-        reason: None,
-        detail: texts.join(" "),
-        node: None,
-    };
-    let summary = RunSummaryUpdate {
-        status: Some(Status::Blocked),
-        detail: Some(closing.detail.clone()),
-        ended_at_ms: Some(now_ms()),
-        ..RunSummaryUpdate::default()
-    };
-    let mut state = replay(&pieces.plan, &[])?;
-    let event = RunEvent::Closed(closing);
-    append(&pieces, store, &mut state, event, summary, observer).await?;
-    let mut view = super::view::of_record(&state, &pieces.record, &pieces.directory);
-    view.questions = questions
-        .iter()
-        .map(|question| question.text.clone())
-        .collect();
-    write_json(&pieces.directory.verdict(), &view).map_err(RunError::Io)?;
-    Ok(view)
-}
-
 /// Refuses to begin a run where there is no room for it. Makes nothing, so that it can be asked
 /// before anything of a home is made.
 pub fn require_room(home: &Path) -> Result<(), RunError> {
@@ -421,11 +397,10 @@ pub fn require_room(home: &Path) -> Result<(), RunError> {
         .find(|directory| directory.is_dir())
         .unwrap_or(home);
     let free = sys::disk_free(existing).map_err(RunError::Io)?;
-    if free.bytes < NEEDED_BYTES || free.inodes.is_some_and(|inodes| inodes < NEEDED_INODES) {
+    if !free.has_room() {
         return Err(RunError::DiskLow {
             path: existing.to_owned(),
-            free_mib: free.bytes >> 20,
-            needed_mib: NEEDED_BYTES >> 20,
+            free,
         });
     }
     Ok(())
@@ -433,7 +408,7 @@ pub fn require_room(home: &Path) -> Result<(), RunError> {
 
 fn make_run_directory(home: &Path) -> Result<(RunId, RunDirectory), RunError> {
     require_room(home)?;
-    make_directory(&home.join("runs")).map_err(RunError::Io)?;
+    make_runs(home).map_err(RunError::Io)?;
     // Only a clean on a full disk misses it.
     drop(clean::hold_room(home));
     loop {
@@ -482,7 +457,7 @@ fn write_files(
     write_json(&directory.plan(), plan)
 }
 
-fn replay(plan: &Arc<Plan>, events: &[RunEvent]) -> Result<RunState, RunError> {
+pub(super) fn replay(plan: &Arc<Plan>, events: &[RunEvent]) -> Result<RunState, RunError> {
     RunState::replay(Arc::clone(plan), events).map_err(|error| RunError::Damaged {
         run: plan.run.clone(),
         problem: error.to_string(),

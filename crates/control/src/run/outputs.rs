@@ -51,7 +51,7 @@ pub fn process_outputs(directory: &RunDirectory, events: &[JournaledEvent]) -> V
             continue;
         };
         let root = directory.attempt(&start.node, start.round, start.attempt);
-        let processes = process_directories_below(&root);
+        let processes = process_directories_of(&root);
         let attempt = Attempt {
             node: start.node.clone(),
             round: start.round,
@@ -103,7 +103,7 @@ pub fn last_words(directory: &Path, driver: Option<Driver>) -> Option<String> {
             .and_then(|found| found.modified())
             .ok()
     };
-    let process = process_directories_below(directory)
+    let process = process_directories_of(directory)
         .into_iter()
         .max_by_key(|process| modified(&process.join("supervisor.json")))?;
     if let Some(driver) = driver.filter(|_| is_lane(&process)) {
@@ -154,7 +154,13 @@ impl Attempt {
     }
 
     fn output(&self, root: &Path, directory: PathBuf, prefix: &str) -> ProcessOutput {
-        let name = directory.strip_prefix(root).unwrap_or(&directory).display();
+        let outside = super::directory::outside_of(root);
+        let name = directory
+            .strip_prefix(root)
+            .ok()
+            .or_else(|| directory.strip_prefix(outside?).ok())
+            .unwrap_or(&directory)
+            .display();
         ProcessOutput {
             node: self.node.clone(),
             round: self.round,
@@ -181,6 +187,21 @@ fn ended_at(events: &[JournaledEvent], of: &NodeId, of_round: u32, of_attempt: u
             } if (node, *round, *attempt) == (of, of_round, of_attempt) => Some(journaled.at_ms),
             _ => None,
         })
+}
+
+/// The processes of the attempt in `directory`, also those that ran outside of the boundary of the
+/// run: what programs inside left in the place of one of them is none.
+fn process_directories_of(directory: &Path) -> Vec<PathBuf> {
+    let outside = super::directory::outside_of(directory);
+    let mut found = outside.map_or_else(Vec::new, |outside| process_directories_below(&outside));
+    let is_outside = found.iter().any(|process| is_lane(process));
+    let inside = process_directories_below(directory);
+    found.extend(
+        inside
+            .into_iter()
+            .filter(|process| !(is_outside && is_lane(process))),
+    );
+    found
 }
 
 fn process_directories_below(root: &Path) -> Vec<PathBuf> {

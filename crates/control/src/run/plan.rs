@@ -1,15 +1,15 @@
 //! What a run will do, fixed before it does anything.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mini_ork_protocol::{NodeId, RunId};
 use serde::{Deserialize, Serialize};
 
-use crate::lanes::{Driver, Inject, Lane};
+use crate::lanes::{Agent, Driver, Inject, Lane};
 use crate::recipe::{ArtifactContract, Edge, EdgeKind, Graph, GraphError, Node, NodeKind};
 
 /// Version of `plan.json`; a reader refuses a later one.
-pub const PLAN_FORMAT: u32 = 2;
+pub const PLAN_FORMAT: u32 = 3;
 
 /// A recipe on a kickoff: the graph with lanes, gates and limits. Kept as `plan.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -36,6 +36,52 @@ pub struct Plan {
     pub serial: bool,
     /// Bounds of the run.
     pub limits: Limits,
+    /// Where the agent of each lane runs, for lanes whose agents do not run where all programs do.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub agents: BTreeMap<String, AgentPlace>,
+}
+
+/// Where the agent of a lane runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentPlace {
+    /// In the workspace, as all programs do.
+    Inside,
+    /// On this machine, outside of the boundary; what its tools do is done inside.
+    ToolsInside,
+    /// On this machine, outside of the boundary, with all that it does.
+    Host,
+}
+
+/// How much of an agent is behind the boundary of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// All of it.
+    Agent,
+    /// What its tools do.
+    Tool,
+}
+
+impl Scope {
+    /// Its name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Tool => "tool",
+        }
+    }
+
+    /// Where the agent of `lane` runs.
+    pub fn place(self, lane: &Lane) -> AgentPlace {
+        match (self, &lane.agent) {
+            // It has no loop: all that it does is what tools do.
+            (Self::Agent, _) | (Self::Tool, Agent::Scripted { .. }) => AgentPlace::Inside,
+            (Self::Tool, Agent::Model(model)) if model.driver == Driver::BuiltIn => {
+                AgentPlace::ToolsInside
+            }
+            (Self::Tool, Agent::Model(_) | Agent::Executable { .. }) => AgentPlace::Host,
+        }
+    }
 }
 
 /// One node of a plan.
@@ -75,6 +121,17 @@ impl Plan {
     /// Whether any node changes files, so that the run needs a worktree of its own.
     pub fn mutates(&self) -> bool {
         self.nodes.iter().any(|planned| planned.node.kind.writes())
+    }
+
+    /// Where the agent of the lane called `lane` runs.
+    pub fn place(&self, lane: &str) -> AgentPlace {
+        self.agents.get(lane).copied().unwrap_or(AgentPlace::Inside)
+    }
+
+    /// The lanes whose agents run at `place`, by name.
+    pub fn agents_at(&self, place: AgentPlace) -> Vec<String> {
+        let found = self.agents.iter().filter(|(_, known)| **known == place);
+        found.map(|(lane, _)| lane.clone()).collect()
     }
 
     /// The lanes whose agents hold their key themselves, each once, by name.

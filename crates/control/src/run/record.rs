@@ -1,9 +1,13 @@
+use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use mini_ork_protocol::{ByteString, RunId};
 use serde::{Deserialize, Serialize};
 
+use super::directory::{RunDirectory, read_json};
 use super::event::Base;
+use super::plan::AgentPlace;
 use crate::kickoff::Question;
 
 /// Version of `run.json`; a reader refuses a later one.
@@ -28,6 +32,9 @@ pub struct RunRecord {
     pub base: Option<Base>,
     /// The boundary that holds, in one sentence.
     pub isolation: String,
+    /// Where the agents of lanes run that are not, or not wholly, behind that boundary.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub agents: BTreeMap<String, AgentPlace>,
     /// What has to be answered before the run may begin.
     #[serde(default)]
     pub questions: Vec<Question>,
@@ -47,6 +54,11 @@ pub struct SettingRecord {
 }
 
 impl RunRecord {
+    /// The record of `run` in `home`.
+    pub fn load(home: &Path, run: &RunId) -> io::Result<Self> {
+        read_json(&RunDirectory::of(home, run).record())
+    }
+
     /// Root of the user's repository.
     pub fn repository_path(&self) -> PathBuf {
         PathBuf::from(self.repository_bytes.clone().into_os_string())

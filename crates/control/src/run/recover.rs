@@ -15,12 +15,14 @@ use super::engine::RunObserver;
 use super::event::RunEvent;
 use super::fault::FaultPoint;
 use super::models::{ModelSources, Models};
-use super::open::{Pieces, block, drive, lost};
+use super::open::{Pieces, drive, lost};
 use super::plan::{PLAN_FORMAT, Plan};
 use super::record::{RECORD_FORMAT, RunRecord};
+use super::unopened::block;
 use super::{RunError, RunView, now_ms};
 use crate::kickoff::Kickoff;
 use crate::reason::Status;
+use crate::sandboxes;
 use crate::store::{RunSummaryUpdate, Store, StoreReader};
 
 /// What recovery needs besides what the run itself recorded.
@@ -93,6 +95,10 @@ pub async fn recover(
     let kickoff = read_kickoff(&recovery.run, &directory, &answers)?;
     clear_stale_locks(&directory);
     if closed.flatten().is_some() {
+        // What ran in a sandbox that outlived its run must not work beside what is begun now.
+        sandboxes::release(&recovery.home, &recovery.run, "its run began anew")
+            .await
+            .map_err(RunError::Workspace)?;
         store
             .append(
                 &recovery.run,
@@ -200,6 +206,8 @@ async fn finalise_lost(
         .map_err(RunError::Store)?
         .ok_or_else(|| damaged("there is no record of it".to_owned()))?;
     let problem = format!("its directory {} is gone", directory.root().display());
+    // Where it cannot be removed now, it stays on record for the next sweep.
+    let _ = sandboxes::release(&recovery.home, &recovery.run, "its run is gone").await;
     if row.status.is_none() {
         close_lost(store, &recovery.run, &problem).await?;
     }

@@ -186,7 +186,7 @@ impl Trees {
             }
             // A half tree that a killed control plane left has no index yet; and an agent may have
             // removed its directory, or put a link in its place, which alone is removed here.
-            sys::remove_tree(&worktree.path)?;
+            sys::empty_tree(&worktree.path)?;
             let private = PrivateGit {
                 repository: &repository,
                 head_branch: &branch,
@@ -223,7 +223,8 @@ pub(crate) fn kept_reference(run: &RunId, name: &str) -> String {
     format!("refs/mo/{run}/{name}")
 }
 
-/// A commit on top of `base` that holds `tree`; the same input always gives the same id.
+/// A commit on top of `base` that holds `tree`, with submodules as links again; the same input
+/// always gives the same id.
 pub(crate) fn commit_on(
     git: &ControlGit,
     base: &CommitId,
@@ -232,7 +233,8 @@ pub(crate) fn commit_on(
     at_ms: u64,
 ) -> Result<CommitId, GitError> {
     let seconds = i64::try_from(at_ms / 1000).unwrap_or(i64::MAX);
-    git.commit(tree, std::slice::from_ref(base), message, seconds)
+    let tree = git.collapsed(tree, message, seconds)?;
+    git.commit(&tree, std::slice::from_ref(base), message, seconds)
 }
 
 /// Where the user's repository is, for people and records: its checkout, or the bare repository.

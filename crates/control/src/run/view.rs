@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::context::RunContext;
 use super::directory::{RunDirectory, RunLock, read_json};
 use super::event::{Failure, RunEvent};
-use super::plan::{PLAN_FORMAT, Plan};
+use super::plan::{AgentPlace, PLAN_FORMAT, Plan};
 use super::record::RunRecord;
 use super::state::{Phase, RunState};
 use super::trees::repository_root;
@@ -51,6 +51,12 @@ pub struct RunView {
     pub backend: String,
     /// The boundary that holds, in one sentence.
     pub isolation: String,
+    /// Lanes whose agents ran on this machine, outside of that boundary.
+    #[serde(default)]
+    pub agents_on_host: Vec<String>,
+    /// Lanes whose agents ran outside of it as well, and all that their tools did inside.
+    #[serde(default)]
+    pub tools_inside: Vec<String>,
     /// Lanes whose agents hold their key themselves (`inject: env`). Of all others it stays outside.
     #[serde(default)]
     pub keys_inside: Vec<String>,
@@ -339,6 +345,8 @@ fn build(state: &RunState, directory: &RunDirectory, facts: Facts) -> RunView {
         directory: directory.root().display().to_string(),
         backend: plan.backend.clone(),
         isolation: facts.isolation,
+        agents_on_host: plan.agents_at(AgentPlace::Host),
+        tools_inside: plan.agents_at(AgentPlace::ToolsInside),
         keys_inside: plan.keys_inside(),
         branch: branch.map(|branch| branch.name.clone()),
         base_commit: state.base().map(|base| base.commit.to_string()),
@@ -452,6 +460,8 @@ fn view_of_row(row: &RunRow) -> RunView {
         directory: row.directory.display().to_string(),
         backend: row.backend.clone(),
         isolation: String::new(),
+        agents_on_host: Vec::new(),
+        tools_inside: Vec::new(),
         keys_inside: Vec::new(),
         branch: row.branch.clone(),
         base_commit: None,

@@ -317,7 +317,7 @@ fn a_run_without_an_end_is_no_verdict() {
     let ends = [
         (ExitOutcome::TimedOut, "ran out of time"),
         (ExitOutcome::Stopped, "was stopped"),
-        (ExitOutcome::OutputLimit, "wrote more than its output limit"),
+        (ExitOutcome::OutputLimit, "took too much of the disk"),
         (
             ExitOutcome::SpawnFailed {
                 message: "ENOENT".to_owned(),

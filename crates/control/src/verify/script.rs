@@ -98,7 +98,7 @@ pub(super) fn how_it_ended(outcome: &ExitOutcome) -> String {
         ExitOutcome::Signaled { signal } => format!("was killed by signal {signal}"),
         ExitOutcome::TimedOut => "ran out of time".to_owned(),
         ExitOutcome::Stopped => "was stopped".to_owned(),
-        ExitOutcome::OutputLimit => "wrote more than its output limit".to_owned(),
+        ExitOutcome::OutputLimit => "took too much of the disk".to_owned(),
         ExitOutcome::SpawnFailed { message } => format!("could not be started ({message})"),
     }
 }
@@ -247,7 +247,7 @@ mod tests {
             ),
             (
                 ExitOutcome::OutputLimit,
-                "the verifier gave no answer: it wrote more than its output limit",
+                "the verifier gave no answer: it took too much of the disk",
             ),
             (
                 ExitOutcome::Signaled { signal: 9 },

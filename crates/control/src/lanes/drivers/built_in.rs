@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use mini_ork_node::agent::{AGENT_ARGUMENT, AGENT_TOKEN_VARIABLE, AgentLimits, AgentSpec};
 
 use super::{Launch, LaunchContext, variable};
@@ -11,6 +13,7 @@ pub(super) fn launch(agent: &ModelAgent, context: &LaunchContext<'_>, token: &st
         base_url: context.base_url.to_owned(),
         model: agent.model.clone(),
         records: context.home.join("commands"),
+        tools: context.tools.map(Path::to_owned),
         limits: AgentLimits {
             max_turns: limits.max_turns.unwrap_or(defaults.max_turns),
             max_output_tokens: limits

@@ -38,6 +38,9 @@ pub struct LaunchContext<'a> {
     pub resume: Option<&'a str>,
     /// Whether the node may change files.
     pub writes: bool,
+    /// The file with the [`ToolPlace`](mini_ork_node::agent::ToolPlace) of the built-in agent, when
+    /// its tools do not work where it is itself. The other agents cannot be told.
+    pub tools: Option<&'a Path>,
 }
 
 /// How an agent is started. The prompt is to be a file on its standard input.
@@ -95,6 +98,7 @@ impl Agent {
             home: Path::new("/"),
             resume: None,
             writes: true,
+            tools: None,
         };
         let launch = model.launch(&context, "");
         let names = launch.environment.into_iter();

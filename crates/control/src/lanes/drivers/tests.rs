@@ -44,6 +44,7 @@ fn context<'a>() -> LaunchContext<'a> {
         home: Path::new("/run/home"),
         resume: None,
         writes: true,
+        tools: None,
     }
 }
 

@@ -68,6 +68,7 @@ fn kind(reason: EndReason) -> AgentFailureKind {
         EndReason::Refused => AgentFailureKind::Call(Some(FailureClass::Safety)),
         EndReason::Stream => AgentFailureKind::Call(Some(FailureClass::Stream)),
         EndReason::Network => AgentFailureKind::Call(Some(FailureClass::Network)),
+        EndReason::Workspace => AgentFailureKind::Workspace,
         EndReason::Finished
         | EndReason::Answered
         | EndReason::Empty

@@ -82,6 +82,8 @@ pub enum AgentFailureKind {
     Turns,
     /// A call to the model failed. Absent when it does not say how; the gateway knows better.
     Call(Option<FailureClass>),
+    /// The sandbox that its tools work in was lost.
+    Workspace,
     /// Something else of its own.
     Agent,
 }

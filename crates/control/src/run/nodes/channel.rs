@@ -8,9 +8,10 @@ use mini_ork_node::gateway::{
 };
 use mini_ork_node::model::{CallFailure, FailureClass};
 use mini_ork_node::secret::Secret;
+use mini_ork_node::workspace::Lead;
 use serde::{Deserialize, Serialize};
 
-use super::super::context::RunContext;
+use super::super::context::{RunContext, lost_process};
 use super::super::directory::{make_directory, read_json, write_json};
 use super::super::event::{Failure, Remedy};
 use super::super::failure::ground_failure;
@@ -25,6 +26,8 @@ pub(super) enum Channel<'a> {
     /// The program sees a placeholder; the key stays outside.
     Gateway {
         gateway: Gateway,
+        /// Keeps its port open to programs behind a boundary.
+        lead: Lead,
         placeholder: Placeholder,
     },
     /// The lane was told to have the key inside.
@@ -73,6 +76,10 @@ impl<'a> Channel<'a> {
         let base_url = BaseUrl::parse(&agent.base_url, agent.api)
             .map_err(|error| unusable(error.to_string()))?;
         let (listener, placeholder) = listen(context, job)?;
+        let port = listener
+            .local_addr()
+            .map_err(|error| ground_failure(&error))?
+            .port();
         let ledger = ledger(context, job, lane, agent);
         let settings = GatewaySettings {
             api: agent.api,
@@ -92,8 +99,15 @@ impl<'a> Channel<'a> {
         let gateway = Gateway::open(listener, settings, Arc::new(ledger))
             .await
             .map_err(|error| unusable(super::super::with_sources(&error)))?;
+        // Only who talks to the model gets to its port.
+        let lead = context
+            .workspace_of(job.place(context))
+            .lead(port)
+            .await
+            .map_err(|error| lost_process(&error))?;
         Ok(Self::Gateway {
             gateway,
+            lead,
             placeholder,
         })
     }
@@ -125,7 +139,10 @@ impl<'a> Channel<'a> {
     /// Ends the way. Nothing that the program showed or left running opens anything any more.
     pub(super) async fn close(self) -> Option<GatewayReport> {
         match self {
-            Self::Gateway { gateway, .. } => Some(gateway.close().await),
+            Self::Gateway { gateway, lead, .. } => {
+                drop(lead);
+                Some(gateway.close().await)
+            }
             Self::Inside { .. } => None,
         }
     }

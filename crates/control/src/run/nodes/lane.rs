@@ -1,5 +1,6 @@
 //! Nodes that an agent does: planner, researcher, transform, implementer, reviewer, eval.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use mini_ork_node::git::{Change, TreeId};
@@ -229,9 +230,15 @@ async fn work(
 ) -> Result<Said, Failure> {
     let directory = job.directory(context);
     make_directory(&job.output_directory(context)).map_err(|error| ground_failure(&error))?;
-    let prompt_file = directory.join("prompt.md");
     let text = prompt::render(context, job, input).await?;
-    write_atomically(&prompt_file, text.as_bytes()).map_err(|error| ground_failure(&error))?;
+    // For people, and for the program unless that is not to read what others could have written.
+    let process_parent = job.process_parent(context);
+    make_directory(&process_parent).map_err(|error| ground_failure(&error))?;
+    for directory in BTreeSet::from([&directory, &process_parent]) {
+        write_atomically(&directory.join("prompt.md"), text.as_bytes())
+            .map_err(|error| ground_failure(&error))?;
+    }
+    let prompt_file = process_parent.join("prompt.md");
     context.fault.hit("prompt-written");
     if !desk.retaken {
         reporter
@@ -290,7 +297,9 @@ fn judge_writing(
     outcome: &mut NodeOutcome,
 ) -> Result<(), Failure> {
     let changes = &settled.changes;
-    let unchanged = settled.output.is_some() && settled.output == settled.start;
+    let same = settled.output.is_some() && settled.output == settled.start;
+    // It may have begun with work of its own that was cut short, and that nobody found wanting.
+    let unchanged = same && (changes.is_empty() || found_wanting(job).is_some());
     // Who settles conflicts may rightly leave a file as the merge has it; markers are looked for
     // below.
     let may_keep = job.fans_out || job.planned.node.accepts_conflicts;
@@ -309,9 +318,14 @@ fn judge_writing(
     Ok(())
 }
 
+/// What was found against the work with which a later round begins.
+fn found_wanting(job: &Job) -> Option<&str> {
+    job.evidence.as_deref().filter(|_| job.round > 1)
+}
+
 /// In a later round there is work, and it is still as it was when it was not approved.
 fn no_change(job: &Job, outcome: &mut NodeOutcome) -> Failure {
-    let (reason, detail) = match job.evidence.as_deref().filter(|_| job.round > 1) {
+    let (reason, detail) = match found_wanting(job) {
         Some(found) => {
             outcome.evidence = found.lines().map(ToOwned::to_owned).collect();
             (

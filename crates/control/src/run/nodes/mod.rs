@@ -1,6 +1,7 @@
 //! What each type of node does. An executor works on one attempt and reports to the dispatcher; it
 //! never changes the run's state, and talks to no other executor.
 
+mod blame;
 mod channel;
 mod gates;
 mod lane;
@@ -25,7 +26,7 @@ use super::directory::RunDirectory;
 use super::event::{Failure, NodeOutcome, NodeStart, Remedy, RunEvent};
 use super::failure::ground_failure;
 use super::fold::Folded;
-use super::plan::PlannedNode;
+use super::plan::{AgentPlace, PlannedNode};
 use super::state::Contribution;
 use crate::lanes::Lane;
 use crate::reason::Reason;
@@ -216,7 +217,29 @@ impl Job {
 
     /// Whether an earlier control plane already started a program for this very attempt.
     fn resumed_program(&self, context: &RunContext) -> bool {
-        self.resume.is_some() && RunDirectory::has_processes(&self.directory(context))
+        self.resume.is_some() && RunDirectory::has_processes(&self.process_parent(context))
+    }
+
+    /// The directory that holds the records of its program, which programs inside of a boundary can
+    /// write only where it is inside itself.
+    fn process_parent(&self, context: &RunContext) -> PathBuf {
+        match self.place(context) {
+            AgentPlace::Inside => self.directory(context),
+            AgentPlace::ToolsInside | AgentPlace::Host => self.outside(context),
+        }
+    }
+
+    /// What this attempt has outside of the boundary of the run.
+    fn outside(&self, context: &RunContext) -> PathBuf {
+        context
+            .directory
+            .outside(self.id(), self.round, self.attempt)
+    }
+
+    /// Where its agent runs.
+    fn place(&self, context: &RunContext) -> AgentPlace {
+        let lane = self.lane.as_ref();
+        lane.map_or(AgentPlace::Inside, |lane| context.plan.place(&lane.name))
     }
 
     fn start(&self, input: Option<&Folded>, found: &Found) -> NodeStart {
@@ -244,6 +267,16 @@ impl Job {
             ("MINI_ORK_RUN_ID", context.plan.run.as_str().into()),
             ("MINI_ORK_RUN_DIR", directory.root().into()),
             ("MINI_ORK_PLAN_PATH", directory.plan().into()),
+            (
+                // Containers and networks that nodes make with it are not each other's.
+                "COMPOSE_PROJECT_NAME",
+                format!(
+                    "{}-{}",
+                    context.plan.run.as_str(),
+                    NodeSegment::from(self.id()).as_str()
+                )
+                .into(),
+            ),
         ])
     }
 }

@@ -8,10 +8,9 @@ use mini_ork_node::beneath::{Directory, Links};
 use mini_ork_node::supervise::{LogCursor, STDOUT_LOG};
 
 use super::super::context::RunContext;
-use super::super::directory::make_directory;
+use super::super::directory::{make_directory, write_atomically_by};
 use super::super::event::{Failure, Remedy};
 use super::super::failure::ground_failure;
-use super::program::process_directory;
 use super::{Ancestor, Job, ancestor_directory};
 use crate::reason::Reason;
 use crate::recipe::Output;
@@ -51,7 +50,9 @@ fn keep_answer(context: &RunContext, job: &Job, path: &Path, answer: &[u8]) -> i
         return directory.replace(path, |file| file.write_all(answer));
     }
     // All that it printed, piece by piece: it may be longer than memory.
-    let log = process_directory(context, job).join(STDOUT_LOG);
+    let directory_of = &context.directory;
+    let process = directory_of.lane_process(job.id(), job.round, job.attempt);
+    let log = process.join(STDOUT_LOG);
     let mut cursor = LogCursor::open(&log, 0)?;
     directory.replace(path, |file| {
         loop {
@@ -83,11 +84,17 @@ pub(super) fn gather(
             if !is_plain_file(&from_directory, &from)? {
                 continue;
             }
+            let (Some(parent), Some(name)) = (from.parent(), from.file_name()) else {
+                continue;
+            };
+            // Looked at above for the sake of the message; this is what holds.
+            let source = Directory::open_strictly(parent)?;
+            let mut source = source.file(Path::new(name), Links::Refused)?;
             let to = directory.join(&output.path);
             if let Some(parent) = to.parent() {
                 make_directory(parent)?;
             }
-            fs_err::copy(&from, &to)?;
+            write_atomically_by(&to, |file| io::copy(&mut source, file).map(drop))?;
             gathered.push(output.path.clone());
         }
     }

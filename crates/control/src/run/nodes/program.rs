@@ -4,21 +4,26 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use mini_ork_node::agent::ToolPlace;
 use mini_ork_node::beneath::{Directory, Links};
 use mini_ork_node::model::{CallFailure, FailureClass};
+use mini_ork_node::replay::REPLAY_ARGUMENT;
 use mini_ork_node::supervise::{LogCursor, STDERR_LOG, STDOUT_LOG, last_line, log_edges};
-use mini_ork_protocol::{ExitRecord, SecretBytes, StdinSource};
-use serde::Deserialize;
+use mini_ork_protocol::{ByteString, ExitRecord, SecretBytes, StdinSource};
+use serde::{Deserialize, Serialize};
 
-use super::super::context::{ProcessRequest, RunContext};
-use super::super::directory::make_directory;
+use super::super::context::{ProcessRequest, RunContext, lost_process};
+use super::super::directory::{make_directory, write_json};
 use super::super::event::{Failure, Remedy};
-use super::super::failure::ground_failure;
+use super::super::failure::{ground_failure, with_sources};
+use super::super::plan::AgentPlace;
 use super::super::trees::blocking;
 use super::Job;
+use super::blame::{blame_policy, last_words, refused_since};
 use super::channel::{Channel, failure_of_call};
 use crate::lanes::{
-    AgentFailureKind, Conclusion, Lane, LaunchContext, ModelAgent, TranscriptParser,
+    Agent, AgentFailureKind, Conclusion, Lane, LaunchContext, ModelAgent, Occasion, Script,
+    TranscriptParser,
 };
 use crate::reason::Reason;
 
@@ -27,7 +32,7 @@ use crate::reason::Reason;
 const ANSWER_LIMIT: usize = 256 << 10;
 
 /// What a lane may say of its own cost, in the file that `MO_USAGE_FILE` names.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Usage {
     cost_usd: f64,
@@ -62,17 +67,21 @@ pub(super) async fn run(
     prompt_file: &Path,
     cwd: &Path,
 ) -> Result<Said, Failure> {
-    let directory = process_directory(context, job);
+    let place = job.place(context);
+    let directory = job.process_parent(context).join("lane");
     let usage_file = job.directory(context).join("usage.json");
     let resumed = job.resumed_program(context);
     let own = lane.extra_env.iter();
+    let own = own.map(|(name, value)| (name.into(), value.into()));
+    let of_job = job.environment(context).into_iter();
+    let of_job = of_job.map(|(name, value)| (OsString::from(name), value));
+    let usage: (OsString, OsString) = ("MO_USAGE_FILE".into(), usage_file.clone().into());
     let mut request = ProcessRequest {
+        place,
         directory: directory.clone(),
-        argv: lane.command(&context.execution.program).unwrap_or_default(),
+        argv: command(context, job, lane, &usage_file)?,
         cwd: cwd.to_owned(),
-        environment: own
-            .map(|(name, value)| (name.into(), value.into()))
-            .collect(),
+        environment: own.chain(of_job).chain([usage]).collect(),
         stdin: StdinSource::File(prompt_file.into()),
         timeout: context.timeout(job.planned.node.timeout),
         secrets: Vec::new(),
@@ -86,15 +95,14 @@ pub(super) async fn run(
         }
         None => None,
     };
-    request.environment.extend(
-        job.environment(context)
-            .into_iter()
-            .map(|(name, value)| (OsString::from(name), value)),
-    );
-    request
-        .environment
-        .push(("MO_USAGE_FILE".into(), usage_file.clone().into()));
+    let denied_before = context.workspace.denials();
     let ended = context.run_process(request).await;
+    if place == AgentPlace::ToolsInside {
+        // What it left running inside is not known to who saw it end.
+        let home = context.directory.agent_home(job.id(), &lane.name);
+        let stopped = context.workspace.stop_below(&home).await;
+        stopped.map_err(|error| lost_process(&error))?;
+    }
     // Whatever became of the program, its placeholder is worth nothing from here on.
     let report = match channel {
         Some(channel) => channel.close().await,
@@ -102,8 +110,14 @@ pub(super) async fn run(
     };
     let record = ended?;
     context.fault.hit("process-ended");
+    let denied = refused_since(&denied_before, &context.workspace.denials());
+    let blamed = |failure: Option<Failure>| {
+        failure.map(|failure| blame_policy(failure, &denied, &last_words(&directory)))
+    };
     let Some(agent) = lane.model() else {
-        return Ok(plain(context, &directory, &usage_file, &record));
+        let mut said = plain(context, &directory, &usage_file, &record);
+        said.failure = blamed(said.failure);
+        return Ok(said);
     };
     let outside = report.as_ref().map(|report| Outside {
         failure: report.failure.as_ref(),
@@ -123,15 +137,55 @@ pub(super) async fn run(
         failure: None,
     };
     let complaint = last_line_of(&directory, STDERR_LOG);
-    said.failure = failure(
+    said.failure = blamed(failure(
         context,
         (lane, agent),
         &record,
         outside,
         &conclusion,
         &complaint,
-    );
+    ));
     Ok(said)
+}
+
+/// The command of a lane that is nothing but one. What a scripted lane replays is chosen here and
+/// written down for its program, which may run where there is no script to be seen.
+fn command(
+    context: &RunContext,
+    job: &Job,
+    lane: &Lane,
+    usage_file: &Path,
+) -> Result<Vec<ByteString>, Failure> {
+    let file = match &lane.agent {
+        Agent::Model(_) => return Ok(Vec::new()),
+        Agent::Executable { argv } => {
+            return Ok(argv.iter().map(|text| text.as_str().into()).collect());
+        }
+        Agent::Scripted { file } => file,
+    };
+    let step_file = job.directory(context).join("step.json");
+    if !job.resumed_program(context) {
+        let occasion = Occasion {
+            node: job.id().as_str(),
+            role: job.planned.node.role(),
+            kind: job.kind().name(),
+            round: job.round,
+        };
+        let found = Script::step(file, occasion).map_err(|error| Failure {
+            reason: Reason::Config,
+            detail: format!("lane `{}`: {}", lane.name, with_sources(&error)),
+            remedy: Remedy::None,
+        })?;
+        let cost_usd = found.cost_usd;
+        write_json(usage_file, &Usage { cost_usd })
+            .and_then(|()| write_json(&step_file, &found.step))
+            .map_err(|error| ground_failure(&error))?;
+    }
+    Ok(vec![
+        context.execution.program.as_path().into(),
+        REPLAY_ARGUMENT.into(),
+        step_file.as_path().into(),
+    ])
 }
 
 /// Puts the command line, environment and files of an agent together.
@@ -143,15 +197,27 @@ fn prepare(
     channel: &Channel<'_>,
     request: &mut ProcessRequest,
 ) -> io::Result<()> {
-    let home = context.directory.agent_home(job.id(), &lane.name);
+    let place = job.place(context);
+    let home = match place {
+        AgentPlace::Inside | AgentPlace::ToolsInside => {
+            context.directory.agent_home(job.id(), &lane.name)
+        }
+        AgentPlace::Host => context.directory.agent_home_outside(job.id(), &lane.name),
+    };
     make_directory(&home)?;
+    let workspace = context.workspace_of(place);
+    let tools = match place {
+        AgentPlace::ToolsInside => Some(let_in(context, job, request)?),
+        AgentPlace::Inside | AgentPlace::Host => None,
+    };
     let launch = agent.launch(
         &LaunchContext {
-            program: &context.execution.program,
+            program: &workspace.program(),
             base_url: &channel.base_url(),
-            home: &home,
+            home: &workspace.inside(&home),
             resume: job.session.as_deref(),
             writes: job.kind().writes(),
+            tools: tools.as_deref(),
         },
         channel.token(),
     );
@@ -162,9 +228,26 @@ fn prepare(
         Some(key) => request
             .secrets
             .push(SecretBytes::from(key.expose().as_bytes())),
+        // The built-in agent heeds no proxy.
+        None if place == AgentPlace::ToolsInside => {}
         None => request.environment.extend(context.past_proxies()),
     }
     Ok(())
+}
+
+/// Lets the agent of `request`, which is to be outside, use the workspace. Directory and environment
+/// of the request are then those of its tools, and it has others itself.
+fn let_in(context: &RunContext, job: &Job, request: &mut ProcessRequest) -> io::Result<PathBuf> {
+    let way_in = context.workspace.way_in();
+    let parent = job.process_parent(context);
+    let place = ToolPlace {
+        way_in: way_in.ok_or_else(|| io::Error::other("there is no way into the workspace"))?,
+        root: std::mem::replace(&mut request.cwd, parent.clone()),
+        environment: context.environment(&std::mem::take(&mut request.environment)),
+    };
+    let file = parent.join("tools.json");
+    write_json(&file, &place)?;
+    Ok(file)
 }
 
 /// Writes `files` below `home`, which lies below `root`. The agent had it to itself in earlier
@@ -264,7 +347,10 @@ fn failure(
         complaint => format!("{}: {complaint}", failed.message),
     };
     Some(Failure {
-        reason: Reason::CommandFailed,
+        reason: match failed.kind {
+            AgentFailureKind::Workspace => Reason::InfraLost,
+            _ => Reason::CommandFailed,
+        },
         detail,
         remedy: match failed.kind {
             AgentFailureKind::Turns => Remedy::None,
@@ -310,14 +396,9 @@ pub(super) fn last_line_of(process: &Path, log: &str) -> String {
 fn read_usage(path: &Path) -> Option<f64> {
     const LONGEST: u64 = 4096;
     let (directory, name) = (path.parent()?, path.file_name()?);
-    let bytes = Directory::open(directory)
+    let bytes = Directory::open_strictly(directory)
         .and_then(|directory| directory.read(Path::new(name), LONGEST, Links::Refused))
         .ok()?;
     let usage: Usage = serde_json::from_slice(&bytes).ok()?;
     (usage.cost_usd.is_finite() && usage.cost_usd >= 0.0).then_some(usage.cost_usd)
-}
-
-/// Where the records and the output of an attempt's program lie.
-pub(super) fn process_directory(context: &RunContext, job: &Job) -> PathBuf {
-    job.directory(context).join("lane")
 }

@@ -11,7 +11,7 @@ use super::super::event::{Failure, Remedy};
 use super::super::failure::{WorkError, ground_failure, with_sources};
 use super::super::fold::Folded;
 use super::super::trees::blocking;
-use super::{Ancestor, Job, ancestor_directory, listed, paths};
+use super::{Ancestor, Job, listed, paths};
 use crate::prompt::{PromptVariables, clip, render as render_template};
 use crate::reason::Reason;
 use crate::recipe::{EdgeKind, NodeKind};
@@ -146,9 +146,9 @@ fn answers(context: &RunContext, job: &Job, chosen: impl Fn(&Ancestor) -> bool) 
         .iter()
         .filter(|ancestor| chosen(ancestor) && !ancestor.skipped)
     {
-        let log = ancestor_directory(context, ancestor)
-            .join("lane")
-            .join(STDOUT_LOG);
+        let (id, round, attempt) = (&ancestor.id, ancestor.round, ancestor.attempt);
+        let process = context.directory.lane_process(id, round, attempt);
+        let log = process.join(STDOUT_LOG);
         let answer = log_edges(&log, ANSWER_LIMIT / 2, ANSWER_LIMIT / 2)
             .map(|edges| joined(&edges))
             .unwrap_or_default();

@@ -1,6 +1,6 @@
 //! The nodes that end a run: publisher and rollback.
 
-use mini_ork_node::git::Expected;
+use mini_ork_node::git::{Expected, GitError};
 use mini_ork_node::text::on_one_line;
 
 use super::super::context::RunContext;
@@ -124,11 +124,14 @@ async fn publish(
     gates::scope(context, job, &changes)?;
     let message = commit_message(context);
     let at_ms = context.started_at_ms;
-    let tree = folded.tree.clone();
     let (git_for_commit, parent) = (git.clone(), base.commit);
-    let commit = blocking(move || commit_on(&git_for_commit, &parent, &tree, &message, at_ms))
-        .await
-        .map_err(|error| ground_failure(&error))?;
+    let (commit, tree) = blocking(move || -> Result<_, GitError> {
+        let commit = commit_on(&git_for_commit, &parent, &folded.tree, &message, at_ms)?;
+        let tree = git_for_commit.tree_of(&commit)?;
+        Ok((commit, tree))
+    })
+    .await
+    .map_err(|error| ground_failure(&error))?;
     context.fault.hit("commit-made");
     let name = branch_name(&context.plan.run);
     let reference = format!("refs/heads/{name}");
@@ -139,14 +142,7 @@ async fn publish(
         .map_err(|error| ground_failure(&error))?;
     context.fault.hit("branch-made");
     let files = changes.len() as u64;
-    Ok((
-        PublishedBranch {
-            name,
-            commit,
-            tree: folded.tree,
-        },
-        files,
-    ))
+    Ok((PublishedBranch { name, commit, tree }, files))
 }
 
 /// The subject of the one commit. The title is the user's own text on one line.

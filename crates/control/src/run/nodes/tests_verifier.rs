@@ -14,6 +14,7 @@ use super::super::context::{ProcessRequest, RunContext};
 use super::super::directory::RunDirectory;
 use super::super::event::{Failure, NodeOutcome, Remedy};
 use super::super::failure::ground_failure;
+use super::super::plan::AgentPlace;
 use super::super::trees::{Trees, blocking};
 use super::Job;
 use super::program::last_line_of;
@@ -182,6 +183,7 @@ async fn run_plan(
         let directory = command_directory(records, number);
         let record = context
             .run_process(ProcessRequest {
+                place: AgentPlace::Inside,
                 directory: directory.clone(),
                 argv: command
                     .argv
@@ -196,6 +198,11 @@ async fn run_plan(
             })
             .await?;
         context.fault.hit("process-ended");
+        // A test that could not do its work says nothing about that of the run.
+        if let Some(mut failure) = context.shortage(&record) {
+            failure.detail = format!("`{}` {}", shown(command), failure.detail);
+            return Err(failure);
+        }
         run.commands.push(CommandRun {
             command: shown(command),
             runner: command.runner,

@@ -11,6 +11,7 @@ use super::super::directory::{make_directory, write_atomically};
 use super::super::event::{Failure, NodeOutcome, Remedy, RunEvent};
 use super::super::failure::ground_failure;
 use super::super::fold::Folded;
+use super::super::plan::AgentPlace;
 use super::super::trees::{Lease, Use, blocking, repository_root};
 use super::program::last_line_of;
 use super::{Found, Job, Reporter, listed, outputs, paths, tests_verifier};
@@ -146,6 +147,7 @@ async fn run_script(
     let process = directory.join("verify");
     let record = context
         .run_process(ProcessRequest {
+            place: AgentPlace::Inside,
             directory: process.clone(),
             argv: vec![
                 ByteString::from(program),
@@ -159,6 +161,9 @@ async fn run_script(
         })
         .await?;
     context.fault.hit("process-ended");
+    if let Some(failure) = context.shortage(&record) {
+        return Err(failure);
+    }
     let stdout = log_edges(&process.join(STDOUT_LOG), 0, ANSWER_LIMIT)
         .map(|edges| edges.tail)
         .unwrap_or_default();
