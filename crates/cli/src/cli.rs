@@ -1,7 +1,10 @@
 //! What can be typed. Nothing here decides anything: see `settings`.
 
 mod costs;
+mod image;
 mod lanes;
+mod recipe;
+mod sandbox;
 mod vault;
 
 use std::path::PathBuf;
@@ -10,7 +13,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter};
 
 pub(crate) use costs::{CostKey, CostsArgs};
+pub(crate) use image::{
+    ImageArgs, ImageBuildArgs, ImageCommand, ImageListArgs, ImagePruneArgs, ImagePullArgs,
+};
 pub(crate) use lanes::{LaneShowArgs, LanesArgs, LanesCommand, LanesHereArgs};
+pub(crate) use recipe::{RecipeArgs, RecipeCommand, RecipeListArgs, RecipeShowArgs};
+pub(crate) use sandbox::{
+    SandboxArgs, SandboxCommand, SandboxGcArgs, SandboxListArgs, SandboxVerifyArgs,
+};
 pub(crate) use vault::{
     KeyPlaceArg, VaultArgs, VaultCommand, VaultImportArgs, VaultKeyArgs, VaultListArgs,
     VaultRemoveArgs, VaultSetArgs,
@@ -94,6 +104,12 @@ pub(crate) enum Command {
     Init(InitArgs),
     /// Keep the keys of agents, encrypted.
     Vault(VaultArgs),
+    /// Look at sandboxes, and try to get out of one.
+    Sandbox(SandboxArgs),
+    /// Remove sandboxes that no run needs any more.
+    SandboxGc(SandboxGcArgs),
+    /// List, build, fetch and remove the images of sandboxes.
+    Image(ImageArgs),
     /// Check that everything needed is here; the exit code tells.
     Doctor(DoctorArgs),
     /// Show every setting and where its value came from.
@@ -138,12 +154,15 @@ pub(crate) struct RunArgs {
     /// Most US dollars that the run may spend; the recipe's own limit when left out.
     #[arg(long, value_name = "USD")]
     pub(crate) budget: Option<String>,
-    /// Workspace backend [env: MO_SANDBOX_BACKEND] [default: local].
+    /// Workspace backend, `local` or `docker` [env: MO_SANDBOX_BACKEND] [default: local].
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
     /// Where work runs [env: MO_PLACEMENT] [default: local].
     #[arg(long, value_name = "PLACE")]
     pub(crate) placement: Option<String>,
+    /// The profile of what the run works in, `config/environments/NAME.yaml` [env: MO_NODE_ENV].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) env: Option<String>,
     /// Answer a question of the kickoff, as `question-id=text`; may be repeated.
     #[arg(long = "answer", value_name = "ID=TEXT")]
     pub(crate) answers: Vec<String>,
@@ -296,56 +315,6 @@ pub(crate) struct CleanArgs {
     pub(crate) json: bool,
 }
 
-const RECIPE_EXAMPLES: &str = "\
-Examples:
-  mini-ork recipe ls
-  mini-ork recipe show code-fix
-  mini-ork recipe validate ./my-recipe";
-
-/// `mini-ork recipe`.
-#[derive(Debug, Args)]
-#[command(after_help = RECIPE_EXAMPLES)]
-pub(crate) struct RecipeArgs {
-    #[command(subcommand)]
-    pub(crate) command: RecipeCommand,
-}
-
-/// What can be done with recipes.
-#[derive(Debug, Subcommand)]
-pub(crate) enum RecipeCommand {
-    /// List the recipes that can be run here.
-    Ls(RecipeListArgs),
-    /// Show a recipe: its graph, lanes, gates and where it comes from.
-    Show(RecipeShowArgs),
-    /// Check a recipe, by name or by directory; every mistake with its line.
-    Validate(RecipeShowArgs),
-}
-
-/// `mini-ork recipe ls`.
-#[derive(Debug, Args)]
-pub(crate) struct RecipeListArgs {
-    /// The repository whose recipes count [env: MO_TARGET_CWD].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) repo: Option<PathBuf>,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// `mini-ork recipe show` and `validate`.
-#[derive(Debug, Args)]
-pub(crate) struct RecipeShowArgs {
-    /// Its name, or a directory.
-    #[arg(value_name = "RECIPE", add = ArgValueCandidates::new(completions::recipes))]
-    pub(crate) recipe: String,
-    /// The repository whose recipes count [env: MO_TARGET_CWD].
-    #[arg(long, value_name = "DIR")]
-    pub(crate) repo: Option<PathBuf>,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 const INIT_EXAMPLES: &str = "\
 Examples:
   mini-ork init                          in the repository around you
@@ -414,6 +383,8 @@ pub(crate) enum BenchCommand {
     Dispatch(BenchDispatchArgs),
     /// The lane gateway beside nginx: the first byte of streams, and memory.
     Gateway(BenchGatewayArgs),
+    /// Sandboxes beside docker: start, programs, files, memory and traffic.
+    Sandbox(BenchSandboxArgs),
 }
 
 /// `mini-ork bench dispatch`.
@@ -454,6 +425,27 @@ pub(crate) struct BenchGatewayArgs {
     /// How many calls each makes, one after the other.
     #[arg(long, default_value_t = 5)]
     pub(crate) calls: u32,
+    /// Where to work [env: TMPDIR].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `mini-ork bench sandbox`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchSandboxArgs {
+    /// How often each thing is measured.
+    #[arg(long, default_value_t = 10)]
+    pub(crate) samples: u32,
+    /// How many files the tree has that git looks at.
+    #[arg(long, default_value_t = 5_000)]
+    pub(crate) files: u32,
+    /// The image, which needs `sleep` and `true`, and `git`, `cargo` and `curl` for what is measured
+    /// with them [env: MO_SANDBOX_IMAGE].
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) image: Option<String>,
     /// Where to work [env: TMPDIR].
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,

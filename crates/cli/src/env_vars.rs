@@ -21,8 +21,6 @@ pub(crate) enum Direction {
     Test,
     /// The programs of a run.
     Set,
-    /// The programs of a run, and mini-ork when it is one of them: it replays a scripted lane.
-    Pass,
 }
 
 macro_rules! variables {
@@ -62,34 +60,54 @@ variables! {
     Read MO_NODE_TIMEOUT_S;
     /// Most US dollars that all runs of the home together may spend in 24 hours. Default: 50.
     Read MO_DAILY_BUDGET_USD;
-    /// Workspace backend; this version has `local`. Same as `--backend`.
+    /// Workspace backend: `local`, without a boundary, or `docker`. Same as `--backend`. Default: `local`.
     Read MO_SANDBOX_BACKEND;
-    /// How much of an agent is inside of a boundary: `agent`, all of it, or `tool`, what its tools do. The same with `local`, which has no boundary. Default: `agent`.
+    /// With `docker`: the image whose programs the run finds. It has to be on the engine.
+    Read MO_SANDBOX_IMAGE;
+    /// With `docker`: the runtime, such as `runsc` or `kata`. Default: the engine's own.
+    Read MO_SANDBOX_RUNTIME;
+    /// With `docker`: memory of the container, such as `8G`. Default: `4G`.
+    Read MO_SANDBOX_MEMORY;
+    /// With `docker`: how many processors the container has, such as `2` or `0.5`; it sees no others. Default: all.
+    Read MO_SANDBOX_CPU;
+    /// With a boundary: most processes and threads in it. Default: 2048.
+    Read MO_SANDBOX_PIDS;
+    /// How old the sandbox of an interrupted run becomes before it is removed, such as `90m`, `6h`, or seconds. Same as `--max-age` of `sandbox-gc`, which removes all of them by default. Default before a run: `6h`.
+    Read MO_SANDBOX_MAX_AGE;
+    /// The static `mini-ork-node` that runs in sandboxes. Default: the one beside `mini-ork`.
+    Read MO_NODE_PROGRAM;
+    /// How much of an agent is inside of a boundary: `agent`, all of it, or `tool`, what its tools do. The same where there is no boundary. Default: `agent`.
     Read MO_SANDBOX_SCOPE;
+    /// With `MO_SANDBOX_SCOPE=tool`: `1` lets an agent whose tools cannot be moved run on this machine, without a boundary.
+    Read MO_SANDBOX_ALLOW_HOST_AGENT;
     /// Where work runs; this version has `local`. Same as `--placement`.
     Read MO_PLACEMENT;
-    /// `1` asks for a sandbox for each node; refused, since this version has no backend with a boundary.
+    /// The profile of what runs work in: `config/environments/NAME.yaml`. Same as `--env`.
+    Read MO_NODE_ENV;
+    /// `1` asks for a sandbox for each node; refused, since this version makes one for each run.
     Read MO_NODE_ISOLATION;
-    /// `full`, the only network policy without a boundary; anything else is refused.
+    /// What programs of a run reach: `full`, the network of this machine or of the engine; `allowlist`, the hosts of `MO_SANDBOX_ALLOW` or of the profile; or `none`. Default: `full` with `local`, `none` with `docker`.
     Read MO_SANDBOX_NETWORK;
+    /// With the policy `allowlist`: the hosts, with commas between them, each `host`, `host:port` or `*.host`. Without a port: 80 and 443.
+    Read MO_SANDBOX_ALLOW;
     /// Debug builds only: kill the control plane at a named point (`NAME` or `NAME:COUNT`), to test recovery.
     Read MO_FAULT;
     /// Tests only: `1` runs their long versions.
     Test MO_TEST_FULL;
     /// The role of the node: its `model_lane`, else its type.
-    Pass MO_NODE_ROLE;
+    Set MO_NODE_ROLE;
     /// The name of the node.
-    Pass MO_NODE_ID;
+    Set MO_NODE_ID;
     /// The type of the node.
-    Pass MO_NODE_TYPE;
+    Set MO_NODE_TYPE;
     /// The node's round of the retry loop, from 1.
-    Pass MO_NODE_ROUND;
+    Set MO_NODE_ROUND;
     /// The node's attempt in its round, from 1.
     Set MO_NODE_ATTEMPT;
     /// Where the node puts the outputs that its recipe declares.
     Set MO_OUTPUT_DIR;
     /// A lane may write `{"cost_usd": N}` there to say what it cost.
-    Pass MO_USAGE_FILE;
+    Set MO_USAGE_FILE;
     /// For the built-in agent: what the lane gateway knows it by. The commands that it runs do not get it.
     Set MO_AGENT_TOKEN;
     /// For a verifier script: a file with the changed paths, each ended by a NUL.

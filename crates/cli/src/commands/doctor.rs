@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use mini_ork_control::run::with_sources;
 use mini_ork_control::store::StoreReader;
+use mini_ork_node::egress::NetworkPolicy;
 use mini_ork_node::supervise::{STDOUT_LOG, Supervisor, last_line};
 use mini_ork_node::sys;
 use mini_ork_node::workspace::{LocalWorkspace, SpawnRequest, Workspace as _};
@@ -17,13 +18,11 @@ use super::drive::find_git;
 use super::lanes;
 use super::place::checkout;
 use super::runs::list;
+use super::sandbox::{check_container, check_settings};
 use crate::cli::DoctorArgs;
 use crate::error::{CommandResult, ExitStatus};
 use crate::render;
-use crate::settings::GlobalSettings;
-
-/// A run begins only where this much is free.
-const NEEDED_MIB: u64 = 32;
+use crate::settings::{GlobalSettings, Profile, Surroundings, boundaries};
 
 /// What a check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -68,6 +67,7 @@ pub(crate) fn doctor(args: &DoctorArgs, global: &GlobalSettings) -> CommandResul
 fn all_checks(global: &GlobalSettings) -> Vec<Check> {
     let mut checks = vec![git(global), home(global), disk(global), state(global)];
     checks.push(processes(global));
+    checks.extend(sandbox(global));
     let checkout = checkout(global, None).ok().flatten();
     checks.extend(lanes::checks(global, checkout.as_deref()));
     checks.push(program(
@@ -134,11 +134,10 @@ fn disk(global: &GlobalSettings) -> Check {
     match sys::disk_free(existing) {
         Ok(free) => {
             let text = format!("{} free at {}", size(free.bytes), existing.display());
-            let full = free.bytes >> 20 < NEEDED_MIB || free.inodes.is_some_and(|left| left < 1000);
-            if full {
+            if !free.has_room() {
                 missing(
                     NAME,
-                    text,
+                    free.to_string(),
                     "free space (`mini-ork clean` helps), or use another home",
                 )
             } else {
@@ -181,7 +180,45 @@ fn processes(global: &GlobalSettings) -> Check {
             "no cgroup can be made here; supervisors hold each node's programs as their reapers"
                 .to_owned(),
         ),
+        Ok(Containment::Marker) => ok(
+            NAME,
+            "this kernel gives orphans to its first process alone; those of a node's programs are found by their environment"
+                .to_owned(),
+        ),
         Err(problem) => missing(NAME, problem, remedy),
+    }
+}
+
+/// What the boundary needs that the environment asks for; nothing where it asks for none.
+fn sandbox(global: &GlobalSettings) -> Option<Check> {
+    const NAME: &str = "sandbox";
+    let checked = boundaries(global, None, None).and_then(|(backend, _)| {
+        let profile = match Profile::choice(global, None)? {
+            Some(name) => Profile::load(global, checkout(global, None)?.as_deref(), name)?,
+            None => Profile::default(),
+        };
+        let surroundings = Surroundings::resolve(global, &backend.value, &profile)?;
+        let settings = global.backend_settings(&backend.value, &surroundings)?;
+        if backend.value == "docker" {
+            let program = settings.docker.node_program.display().to_string();
+            let said = check_container(settings.docker)?;
+            return Ok(Some(format!("docker: {said}, {program} inside")));
+        }
+        if settings.network == NetworkPolicy::Full {
+            return Ok(None);
+        }
+        check_settings(&backend.value, settings, global)?;
+        Ok(Some(
+            "programs can be confined here without a privilege".to_owned(),
+        ))
+    });
+    match checked {
+        Ok(said) => Some(ok(NAME, said?)),
+        Err(error) => Some(missing(
+            NAME,
+            error.message,
+            error.hint.as_deref().unwrap_or_default(),
+        )),
     }
 }
 

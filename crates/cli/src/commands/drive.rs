@@ -7,48 +7,78 @@ use std::time::Duration;
 
 use mini_ork_control::reason::{Reason, Status};
 use mini_ork_control::run::{
-    Execution, FaultPoint, MissingKeys, RunError, RunObserver, RunView, StopLevel, load_view,
+    Execution, FaultPoint, MissingKeys, RunDirectory, RunError, RunObserver, RunRecord, RunView,
+    StopLevel, load_view,
 };
+use mini_ork_node::egress::NetworkPolicy;
 use mini_ork_node::git::Git;
-use mini_ork_node::supervise::Supervisor;
-use mini_ork_node::workspace::{self, Workspace};
+use mini_ork_node::session::SessionError;
+use mini_ork_node::workspace::{self, Workspace, WorkspaceError};
 use mini_ork_protocol::RunId;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
+use super::sandbox::sandbox_error;
 use super::select::open_reader;
 use crate::env_vars;
 use crate::error::{CommandError, ExitStatus};
 use crate::render::{self, Progress};
-use crate::settings::GlobalSettings;
+use crate::settings::{GlobalSettings, Surroundings};
 
 /// How often the live display is brought up to date between events.
 const REFRESH: Duration = Duration::from_millis(200);
 
+/// The backend without a boundary.
+const LOCAL: &str = "local";
+
 /// The git program of the user's `PATH`.
 pub(crate) fn find_git(global: &GlobalSettings) -> Result<Git, CommandError> {
     let path = global.environment.raw("PATH").unwrap_or_default();
-    Git::find(path).map_err(|error| {
+    let git = Git::find(path).map_err(|error| {
         CommandError::usage("git cannot be used")
             .caused_by(&error)
             .hint("install git 2.38 or later, or put it on PATH")
-    })
+    })?;
+    Ok(git.with_lfs(global.program.clone()))
 }
 
 /// The workspace of `backend`, which was checked before.
 pub(crate) fn open_workspace(
     global: &GlobalSettings,
     backend: &str,
+    surroundings: &Surroundings,
 ) -> Result<Arc<dyn Workspace>, CommandError> {
-    workspace::open(backend, &Supervisor::new(global.program.clone()))
+    workspace::open(backend, &global.backend_settings(backend, surroundings)?)
         .map_err(|error| CommandError::usage(error.to_string()))
 }
 
+/// The workspace of a run that has begun, and what it began with.
+pub(crate) fn reopen_workspace(
+    global: &GlobalSettings,
+    run: &RunId,
+    backend: &str,
+) -> Result<(Arc<dyn Workspace>, Surroundings), CommandError> {
+    let home = &global.home.value;
+    if !RunDirectory::of(home, run).root().is_dir() {
+        // Nothing can go on in it; it only has to be closed.
+        let surroundings = Surroundings::plain(NetworkPolicy::Full);
+        let workspace = open_workspace(global, LOCAL, &surroundings)?;
+        return Ok((workspace, surroundings));
+    }
+    let record = RunRecord::load(home, run).map_err(|error| {
+        CommandError::failure(format!("the record of run {run} cannot be read")).caused_by(&error)
+    })?;
+    let surroundings = Surroundings::recorded(&record, backend)?;
+    let workspace = open_workspace(global, backend, &surroundings)?;
+    Ok((workspace, surroundings))
+}
+
 /// How the programs of a run are run.
-pub(crate) fn execution(global: &GlobalSettings) -> Execution {
+pub(crate) fn execution(global: &GlobalSettings, surroundings: &Surroundings) -> Execution {
     Execution {
         program: global.program.clone(),
         environment: global.environment.for_programs(),
+        profile: surroundings.variables(),
     }
 }
 
@@ -157,6 +187,12 @@ pub(crate) fn run_error(error: &RunError) -> CommandError {
         )),
         RunError::AlreadyPublished { run } => {
             failed.hint(format!("`mini-ork diff {run}` shows its work"))
+        }
+        RunError::Workspace(WorkspaceError::Docker(error)) => sandbox_error(error),
+        RunError::Workspace(WorkspaceError::Session(SessionError::NotShared { .. })) => {
+            CommandError::usage(error_sentence(error)).hint(
+                "use a home below a directory that the container engine shares, with --home DIR",
+            )
         }
         _ => failed.hint(error.reason().hint("@")),
     }

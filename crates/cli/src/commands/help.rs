@@ -84,8 +84,7 @@ fn environment() -> String {
     ] {
         let _ = writeln!(text, "{heading}");
         for variable in env_vars::ALL {
-            let passed = matches!(variable.direction, Direction::Set | Direction::Pass);
-            if passed == for_programs {
+            if (variable.direction == Direction::Set) == for_programs {
                 let name = paint(Style::Accent, variable.name);
                 let _ = writeln!(text, "  {name}\n      {}", variable.about.trim());
             }

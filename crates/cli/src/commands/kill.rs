@@ -1,17 +1,23 @@
 use mini_ork_control::run::{self, KillOutcome};
 use mini_ork_control::store::Store;
+use mini_ork_node::egress::NetworkPolicy;
 
-use super::drive::{open_workspace, run_error};
+use super::drive::{open_workspace, reopen_workspace, run_error};
 use super::select::select;
 use crate::cli::RunRefArgs;
 use crate::error::{CommandError, CommandResult, ExitStatus};
 use crate::render;
-use crate::settings::GlobalSettings;
+use crate::settings::{GlobalSettings, Surroundings};
+
+/// The backend without a boundary.
+const LOCAL: &str = "local";
 
 /// Ends a run and all its processes.
 pub(crate) fn kill(args: &RunRefArgs, global: &GlobalSettings) -> CommandResult {
     let selected = select(global, &args.run)?;
-    let workspace = open_workspace(global, &selected.row.backend)?;
+    let (workspace, _) = reopen_workspace(global, &selected.run, &selected.row.backend)?;
+    let here = Surroundings::plain(NetworkPolicy::Full);
+    let outside = open_workspace(global, LOCAL, &here)?;
     let run = selected.run;
     drop(selected.reader);
     let store = Store::open(&global.home.value)
@@ -26,23 +32,30 @@ pub(crate) fn kill(args: &RunRefArgs, global: &GlobalSettings) -> CommandResult 
             &run,
             &store,
             workspace.as_ref(),
+            outside.as_ref(),
         ))
         .map_err(|error| run_error(&error))?;
-    let status = match outcome {
-        KillOutcome::Killed => "cancelled",
-        KillOutcome::AlreadyEnded(status) => status.name(),
+    let (status, left) = match &outcome {
+        KillOutcome::Killed => ("cancelled", None),
+        KillOutcome::SandboxLeft(left) => ("cancelled", Some(left)),
+        KillOutcome::AlreadyEnded(status) => (status.name(), None),
     };
     if args.json {
         render::json(&serde_json::json!({
             "run": run.as_str(),
             "status": status,
-            "killed": outcome == KillOutcome::Killed,
+            "killed": !matches!(outcome, KillOutcome::AlreadyEnded(_)),
+            "sandbox_left": left,
         }))?;
     } else {
-        render::out(&match outcome {
+        render::out(&match &outcome {
+            KillOutcome::SandboxLeft(left) => format!("cancelled · run {run} · {left}\n"),
             KillOutcome::Killed => format!("killed · run {run} · no process of it is left\n"),
             KillOutcome::AlreadyEnded(status) => format!("run {run} had already ended: {status}\n"),
         })?;
     }
-    Ok(ExitStatus::Success)
+    Ok(match left {
+        Some(_) => ExitStatus::Failure,
+        None => ExitStatus::Success,
+    })
 }

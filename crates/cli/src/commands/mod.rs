@@ -10,6 +10,7 @@ mod diff;
 mod doctor;
 mod drive;
 mod help;
+mod image;
 mod init;
 pub(crate) mod internal;
 mod kill;
@@ -22,10 +23,13 @@ mod recipe;
 mod recover;
 mod run;
 mod runs;
+mod sandbox;
+mod sandboxes;
 mod select;
 mod settings;
 mod status;
 mod vault;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -33,7 +37,9 @@ use clap::Parser as _;
 
 pub(crate) use costs::{Spending, SpendingGroup};
 pub(crate) use doctor::{Check, Found};
+pub(crate) use image::{PrunedImage, ShownImage};
 pub(crate) use lanes::DescribedLane;
+pub(crate) use sandboxes::{ShownContainer, ShownSandbox};
 pub(crate) use settings::Shown;
 pub(crate) use vault::{CheckedSecret, ShownSecret};
 
@@ -95,6 +101,9 @@ fn dispatch(command: Option<Command>, global: &GlobalSettings) -> CommandResult 
         Some(Command::Costs(args)) => costs::costs(&args, global),
         Some(Command::Lanes(args)) => lanes::lanes(&args, global),
         Some(Command::Init(args)) => init::init(&args, global),
+        Some(Command::Sandbox(args)) => verify::sandbox(args, global),
+        Some(Command::Image(args)) => image::image(args, global),
+        Some(Command::SandboxGc(args)) => sandboxes::gc(&args, global),
         Some(Command::Vault(args)) => vault::vault(args, global),
         Some(Command::Doctor(args)) => doctor::doctor(&args, global),
         Some(Command::Settings(args)) => settings::settings(&args, global),

@@ -3,7 +3,7 @@ use mini_ork_control::store::Store;
 use mini_ork_node::redact::Redactor;
 
 use super::drive::{
-    broken_off, conclude, drive, execution, fault_point, find_git, open_workspace, user_excludes,
+    broken_off, conclude, drive, execution, fault_point, find_git, reopen_workspace, user_excludes,
 };
 use super::run::apply_when_asked;
 use super::select::select;
@@ -22,12 +22,13 @@ pub(crate) fn recover(args: &RecoverArgs, global: &GlobalSettings) -> CommandRes
     let run = selected.run.clone();
     let redactor = Redactor::new();
     let models = global.model_sources(Some(&selected.row.repository), &redactor)?;
+    let (workspace, surroundings) = reopen_workspace(global, &run, &selected.row.backend)?;
     let recovery = Recovery {
         home: global.home.value.clone(),
         run: selected.run,
         git: find_git(global)?,
-        workspace: open_workspace(global, &selected.row.backend)?,
-        execution: execution(global),
+        workspace,
+        execution: execution(global, &surroundings),
         models,
         excludes: user_excludes(global),
         budget_usd,

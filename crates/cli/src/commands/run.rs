@@ -20,15 +20,18 @@ use super::drive::{
     broken_off, conclude, drive, execution, fault_point, find_git, missing_keys, open_workspace,
     run_error, user_excludes,
 };
-use super::preflight::check_lanes;
+use super::preflight::{check_lanes, check_places};
+use super::sandbox::check_sandbox;
+use super::sandboxes::{MAX_AGE_BESIDE_A_RUN, plain_sweep, sweep_before};
 use crate::cli::RunArgs;
 use crate::error::{CommandError, CommandResult, ExitStatus};
 use crate::render;
-use crate::settings::{GlobalSettings, RunSettings, Setting, Source};
+use crate::settings::{GlobalSettings, Profile, RunSettings, Setting, Source};
 
 /// Carries out a recipe on a kickoff.
 pub(crate) fn run(args: RunArgs, global: &GlobalSettings) -> CommandResult {
-    let settings = RunSettings::resolve(args, global)?;
+    let profile = profile(&args, global)?;
+    let settings = RunSettings::resolve(args, global, &profile)?;
     let redactor = Redactor::new();
     // No message is made from a key; should a vendor's be, it is not shown.
     carry_out(&settings, global, &redactor).map_err(|error| error.redacted(&redactor))
@@ -39,11 +42,18 @@ fn carry_out(
     global: &GlobalSettings,
     redactor: &Redactor,
 ) -> CommandResult {
+    let sweep = settings
+        .has_boundary()
+        .then(|| plain_sweep(global, None, MAX_AGE_BESIDE_A_RUN))
+        .transpose()?;
     let (request, models) = request(settings, global, redactor)?;
     if settings.dry_run {
         return dry_run(&request, settings.json);
     }
     run::require_room(&global.home.value).map_err(|error| run_error(&error))?;
+    if let Some(sweep) = sweep {
+        sweep_before(&sweep)?;
+    }
     let store = Store::open(&global.home.value).map_err(|error| {
         CommandError::usage("the state cannot be written")
             .caused_by(&error)
@@ -81,7 +91,11 @@ fn request(
     global: &GlobalSettings,
     redactor: &Redactor,
 ) -> Result<(RunRequest, ModelSources), CommandError> {
-    let (recipe_name, kickoff_path) = positional(settings, global)?;
+    let (recipe_name, kickoff_path) = positional(
+        settings.first.as_deref(),
+        settings.second.as_deref(),
+        global,
+    )?;
     let bytes = read_kickoff(&kickoff_path)?;
     let file = kickoff_path.display().to_string();
     let kickoff = Kickoff::parse(&bytes, &file).map_err(|error| {
@@ -115,8 +129,9 @@ fn request(
         answers,
         lanes,
         lane_overrides: settings.lane_overrides.clone(),
-        workspace: open_workspace(global, &settings.backend.value)?,
-        execution: execution(global),
+        workspace: open_workspace(global, &settings.backend.value, &settings.surroundings)?,
+        scope: settings.effective_scope(),
+        execution: execution(global, &settings.surroundings),
         excludes: user_excludes(global),
         settings: records,
         fault: fault_point(global)?,
@@ -124,19 +139,39 @@ fn request(
     // Found here, before the home is touched; a lane that is not there is the user's mistake.
     let plan = make_plan(&request, placeholder()?).map_err(|error| plan_error(&error))?;
     check_overrides(&request)?;
-    check_lanes(&plan, global)?;
+    check_places(&plan, settings.host_agent.value)?;
+    check_lanes(&plan, &settings.backend.value, global)?;
+    check_sandbox(&settings.backend.value, &settings.surroundings, global)?;
+    for entry in settings.surroundings.network.wide_entries() {
+        render::err(&format!(
+            "warning: `{entry}` allows hosts that anybody can have\n"
+        ));
+    }
     Ok((request, models))
 }
 
+/// The profile that was chosen. It may lie in the repository, which is found as for the run.
+fn profile(args: &RunArgs, global: &GlobalSettings) -> Result<Profile, CommandError> {
+    let Some(name) = Profile::choice(global, args.env.as_deref())? else {
+        return Ok(Profile::default());
+    };
+    let (_, kickoff) = positional(args.first.as_deref(), args.second.as_deref(), global)?;
+    let choice = global.repository_choice(args.repo.as_deref());
+    let (repository, _) = find_repository(&find_git(global)?, choice.as_ref(), &kickoff, global)?;
+    Profile::load(global, repository.toplevel.as_deref(), name)
+}
+
 fn positional(
-    settings: &RunSettings,
+    first: Option<&str>,
+    second: Option<&Path>,
     global: &GlobalSettings,
 ) -> Result<(Option<String>, PathBuf), CommandError> {
     let no_kickoff = |hint: String| CommandError::usage("no kickoff was given").hint(hint);
-    match (&settings.first, &settings.second) {
-        (Some(recipe), Some(kickoff)) => {
-            Ok((Some(recipe.clone()), global.current_directory.join(kickoff)))
-        }
+    match (first, second) {
+        (Some(recipe), Some(kickoff)) => Ok((
+            Some(recipe.to_owned()),
+            global.current_directory.join(kickoff),
+        )),
         (Some(only), None) => {
             let path = global.current_directory.join(only);
             if path.is_file() {

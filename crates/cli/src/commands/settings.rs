@@ -11,7 +11,7 @@ use crate::cli::{Cli, Command, SettingsArgs};
 use crate::env_vars;
 use crate::error::{CommandError, CommandResult, ExitStatus};
 use crate::render;
-use crate::settings::{GlobalSettings, RunSettings, Source};
+use crate::settings::{GlobalSettings, Profile, RunSettings, Source};
 
 /// What `mini-ork settings` shows.
 pub(crate) struct Shown {
@@ -84,7 +84,7 @@ fn collect(
     global: &GlobalSettings,
     checkout: Option<&Path>,
 ) -> Result<Vec<SettingRecord>, CommandError> {
-    let run = plain_run(global)?;
+    let run = plain_run(global, checkout)?;
     let environment = &global.environment;
     let variable = |name: &'static str| match environment.raw(name) {
         Some(_) => Source::Variable(name),
@@ -120,13 +120,6 @@ fn collect(
         &variable(env_vars::MINI_ORK_NONINTERACTIVE),
     ));
     all.push(record(
-        "network",
-        environment
-            .text(env_vars::MO_SANDBOX_NETWORK)?
-            .unwrap_or_else(|| "full".to_owned()),
-        &variable(env_vars::MO_SANDBOX_NETWORK),
-    ));
-    all.push(record(
         "node_isolation",
         yes_no(environment.switch(env_vars::MO_NODE_ISOLATION)?),
         &variable(env_vars::MO_NODE_ISOLATION),
@@ -145,11 +138,18 @@ fn collect(
 }
 
 /// The settings of a run without flags.
-fn plain_run(global: &GlobalSettings) -> Result<RunSettings, CommandError> {
+fn plain_run(
+    global: &GlobalSettings,
+    checkout: Option<&Path>,
+) -> Result<RunSettings, CommandError> {
+    let profile = match Profile::choice(global, None)? {
+        Some(name) => Profile::load(global, checkout, name)?,
+        None => Profile::default(),
+    };
     let cli = Cli::try_parse_from(["mini-ork", "run"])
         .map_err(|error| CommandError::failure(error.to_string()))?;
     match cli.command {
-        Some(Command::Run(args)) => RunSettings::resolve(args, global),
+        Some(Command::Run(args)) => RunSettings::resolve(args, global, &profile),
         _ => Err(CommandError::failure("the settings of a run are not known")),
     }
 }

@@ -41,6 +41,11 @@ pub(crate) fn summary(view: &RunView) -> String {
             &format!("{} was given to {lane} instead of {before}", node.node),
         );
     }
+    if !view.agents_on_host.is_empty() {
+        let lanes = view.agents_on_host.join(", ");
+        let text_of = format!("the agent of {lanes} ran on the host, outside of the workspace");
+        line(&mut text, "agents", &text_of);
+    }
     if !view.keys_inside.is_empty() {
         line(
             &mut text,

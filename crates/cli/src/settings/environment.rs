@@ -33,6 +33,7 @@ const PASSED: &[&str] = &[
     "http_proxy",
     "https_proxy",
     "no_proxy",
+    "CARGO_HTTP_CAINFO",
     "CURL_CA_BUNDLE",
     "GIT_SSL_CAINFO",
     "NODE_EXTRA_CA_CERTS",

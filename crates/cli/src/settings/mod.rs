@@ -4,7 +4,10 @@
 mod environment;
 mod limits;
 mod models;
+mod network;
+mod profile;
 mod run;
+mod sandbox;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -13,7 +16,9 @@ use mini_ork_control::run::SettingRecord;
 
 pub(crate) use environment::Environment;
 pub(crate) use limits::{parse_duration, parse_money, parse_size};
-pub(crate) use run::{RunSettings, daily_budget};
+pub(crate) use network::Network;
+pub(crate) use profile::{Profile, Surroundings};
+pub(crate) use run::{RunSettings, boundaries, daily_budget};
 
 use crate::cli::GlobalArgs;
 use crate::env_vars;
@@ -34,6 +39,8 @@ pub(crate) enum Source {
     Flag(&'static str),
     /// An environment variable.
     Variable(&'static str),
+    /// A file of configuration, at the place that is named.
+    File(String),
     /// Neither was given.
     Default,
     /// It follows from something else, as said.
@@ -64,6 +71,7 @@ impl std::fmt::Display for Source {
         match self {
             Self::Flag(flag) => write!(formatter, "flag {flag}"),
             Self::Variable(name) => write!(formatter, "variable {name}"),
+            Self::File(place) => write!(formatter, "file {place}"),
             Self::Default => formatter.write_str("default"),
             Self::Derived(why) => formatter.write_str(why),
         }

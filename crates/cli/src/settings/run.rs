@@ -2,10 +2,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mini_ork_control::run::{Limits, SettingRecord};
+use mini_ork_control::run::{Limits, Scope, SettingRecord};
+use mini_ork_node::egress::NetworkPolicy;
 use mini_ork_node::workspace::backend_names;
 
 use super::limits::parse_count;
+use super::profile::{Profile, Surroundings};
 use super::{GlobalSettings, Setting, Source, assignment, parse_duration, parse_money};
 use crate::cli::RunArgs;
 use crate::env_vars;
@@ -32,7 +34,9 @@ pub(crate) struct RunSettings {
     pub(crate) daily_budget_usd: Setting<f64>,
     pub(crate) backend: Setting<String>,
     pub(crate) placement: Setting<String>,
-    pub(crate) scope: Setting<&'static str>,
+    pub(crate) scope: Setting<Scope>,
+    pub(crate) host_agent: Setting<bool>,
+    pub(crate) surroundings: Surroundings,
     pub(crate) apply: bool,
     pub(crate) dry_run: bool,
     pub(crate) may_ask: bool,
@@ -41,9 +45,16 @@ pub(crate) struct RunSettings {
 
 impl RunSettings {
     /// Resolves the arguments of `mini-ork run`; every mistake is found before anything is made.
-    pub(crate) fn resolve(args: RunArgs, global: &GlobalSettings) -> Result<Self, CommandError> {
+    pub(crate) fn resolve(
+        args: RunArgs,
+        global: &GlobalSettings,
+        profile: &Profile,
+    ) -> Result<Self, CommandError> {
         let environment = &global.environment;
         let (backend, placement) = boundaries(global, args.backend, args.placement)?;
+        let scope = sandbox_scope(global)?;
+        let host_agent = host_agent(global)?;
+        let surroundings = Surroundings::resolve(global, &backend.value, profile)?;
         let deadline = args
             .deadline
             .map(|text| {
@@ -77,7 +88,9 @@ impl RunSettings {
             daily_budget_usd: daily_budget(global)?,
             backend,
             placement,
-            scope: sandbox_scope(global)?,
+            scope,
+            host_agent,
+            surroundings,
             apply: args.apply,
             dry_run: args.dry_run || environment.switch(env_vars::MINI_ORK_DRY_RUN)?,
             may_ask: !args.no_input && !environment.switch(env_vars::MINI_ORK_NONINTERACTIVE)?,
@@ -85,6 +98,20 @@ impl RunSettings {
             first: args.first,
             second: args.second,
         })
+    }
+
+    /// How much of an agent is in the workspace. Where there is no boundary, all of it is.
+    pub(crate) fn effective_scope(&self) -> Scope {
+        if self.has_boundary() {
+            self.scope.value
+        } else {
+            Scope::Agent
+        }
+    }
+
+    /// Whether a sandbox is made for the run.
+    pub(crate) fn has_boundary(&self) -> bool {
+        self.backend.value != LOCAL || self.surroundings.network.policy.value != NetworkPolicy::Full
     }
 
     /// The bounds of the run; `recipe_budget` holds when the user gave none.
@@ -116,8 +143,10 @@ impl RunSettings {
                 .record(self.daily_budget_usd.value.to_string()),
             self.backend.record(self.backend.value.clone()),
             self.placement.record(self.placement.value.clone()),
-            self.scope.record(self.scope.value),
+            self.scope.record(self.scope.value.name()),
+            self.host_agent.record(self.host_agent.value.to_string()),
         ];
+        records.extend(self.surroundings.records(&self.backend.value));
         if let Some(deadline) = &self.deadline {
             records.push(deadline.record(format!("{} s", deadline.value.as_secs())));
         }
@@ -176,37 +205,42 @@ pub(crate) fn boundaries(
     }
     if environment.switch(env_vars::MO_NODE_ISOLATION)? {
         return Err(CommandError::usage(
-            "MO_NODE_ISOLATION=1 asks for a sandbox for each node, and the `local` backend has none",
+            "MO_NODE_ISOLATION=1 asks for a sandbox for each node, which this version does not make",
         )
-        .hint("unset MO_NODE_ISOLATION to run without a boundary"));
-    }
-    match environment.text(env_vars::MO_SANDBOX_NETWORK)?.as_deref() {
-        None | Some("full") => {}
-        Some(policy) => {
-            return Err(CommandError::usage(format!(
-                "MO_SANDBOX_NETWORK={policy} cannot be enforced by the `local` backend"
-            ))
-            .hint("unset MO_SANDBOX_NETWORK to run with the network of this machine"));
-        }
+        .hint("unset MO_NODE_ISOLATION; MO_SANDBOX_BACKEND=docker makes one for the run"));
     }
     Ok((backend, placement))
 }
 
-/// How much of an agent is inside of the boundary: all of it, or its tools alone.
-fn sandbox_scope(global: &GlobalSettings) -> Result<Setting<&'static str>, CommandError> {
+/// How much of an agent is inside of the boundary: all of it, or what its tools do.
+fn sandbox_scope(global: &GlobalSettings) -> Result<Setting<Scope>, CommandError> {
     const NAME: &str = "sandbox_scope";
     const VARIABLE: &str = env_vars::MO_SANDBOX_SCOPE;
-    const SCOPES: [&str; 2] = ["agent", "tool"];
+    const SCOPES: [Scope; 2] = [Scope::Agent, Scope::Tool];
     let Some(text) = global.environment.text(VARIABLE)? else {
-        return Ok(Setting::new(NAME, SCOPES[0], Source::Default));
+        return Ok(Setting::new(NAME, Scope::Agent, Source::Default));
     };
-    match SCOPES.into_iter().find(|scope| *scope == text) {
+    match SCOPES.into_iter().find(|scope| scope.name() == text) {
         Some(scope) => Ok(Setting::new(NAME, scope, Source::Variable(VARIABLE))),
         None => Err(
             CommandError::usage(format!("{VARIABLE} is `{text}`, which is no scope"))
-                .hint(format!("known: {}", SCOPES.join(", "))),
+                .hint(format!("known: {}", SCOPES.map(Scope::name).join(", "))),
         ),
     }
+}
+
+/// Whether an agent whose tools cannot be moved may run on this machine, where they were to be
+/// moved behind a boundary.
+fn host_agent(global: &GlobalSettings) -> Result<Setting<bool>, CommandError> {
+    const NAME: &str = "sandbox_allow_host_agent";
+    const VARIABLE: &str = env_vars::MO_SANDBOX_ALLOW_HOST_AGENT;
+    let allowed = global.environment.switch(VARIABLE)?;
+    let source = if allowed {
+        Source::Variable(VARIABLE)
+    } else {
+        Source::Default
+    };
+    Ok(Setting::new(NAME, allowed, source))
 }
 
 /// The time limit of a node that sets none.

@@ -242,13 +242,14 @@ fn a_boundary_that_there_is_not() {
         &["remote", "local"],
     );
     for (name, value) in [
-        ("MO_SANDBOX_BACKEND", "docker"),
+        ("MO_SANDBOX_BACKEND", "dokcer"),
         ("MO_PLACEMENT", "remote"),
         ("MO_NODE_ISOLATION", "1"),
         ("MO_NODE_ISOLATION", "maybe"),
         ("MO_SANDBOX_SCOPE", "process"),
-        ("MO_SANDBOX_NETWORK", "none"),
+        ("MO_SANDBOX_NETWORK", "open"),
         ("MO_SANDBOX_NETWORK", "allowlist"),
+        ("MO_SANDBOX_ALLOW", "a.*.com"),
     ] {
         assert_refused(
             &env,

@@ -81,7 +81,8 @@ impl<'a> Filled<'a> {
         assert_eq!(view["reason"], "disk_full", "{}", output.transcript());
         self.env.assert_no_process();
         for name in ["fill", "fill-more"] {
-            fs_err::remove_file(self.env.root().join("disk").join(name)).unwrap();
+            // Whoever filled the disk may have been stopped before the last piece.
+            let _ = fs_err::remove_file(self.env.root().join("disk").join(name));
         }
         let reader = StoreReader::open(&self.home).unwrap().unwrap();
         assert_eq!(reader.check().unwrap(), None);

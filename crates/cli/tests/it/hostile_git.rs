@@ -6,7 +6,7 @@ use mini_ork_testkit::{Lane, Repo, TestEnv, checkout_state};
 use crate::support::{CHECK, PROJECT, agent, new_env, run_json, text};
 
 /// Every setting of git that names a program, in the configuration file `config`.
-fn poison(config: &str, canary: &str) -> String {
+pub(crate) fn poison(config: &str, canary: &str) -> String {
     let evil = format!("sh -c 'echo hit >> {canary}; cat'");
     let settings = [
         ("core.fsmonitor", evil.as_str()),
@@ -40,7 +40,7 @@ fn poison(config: &str, canary: &str) -> String {
         .collect()
 }
 
-fn hooks(directory: &str, canary: &str) -> String {
+pub(crate) fn hooks(directory: &str, canary: &str) -> String {
     let names = "applypatch-msg pre-commit prepare-commit-msg commit-msg post-commit post-checkout \
                  post-merge pre-push pre-auto-gc post-rewrite post-index-change fsmonitor-watchman \
                  reference-transaction post-update update pre-receive post-receive \

@@ -77,6 +77,7 @@ fn bc_42_a_secret_of_the_environment_or_a_lane_reaches_nothing() {
                     "PATH",
                     "HOME",
                     "TMPDIR",
+                    "COMPOSE_PROJECT_NAME",
                     "CARGO_HOME",
                     "RUSTUP_HOME",
                     "RUSTUP_TOOLCHAIN",

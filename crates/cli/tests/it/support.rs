@@ -61,6 +61,16 @@ pub(crate) fn agent(work: &str) -> String {
     )
 }
 
+/// A script for all roles on [`PROJECT`]: wrong in the first round, right in the second.
+pub(crate) const REHEARSAL: &str = r#"version: 1
+steps:
+  - {role: planner, stdout: "It has to be 42."}
+  - {role: implementer, round: 1, write: {answer: "43\n"}, stdout: "It is 43."}
+  - {role: implementer, round: 2, run: [sh, -c, "echo 42 > answer"], stdout: "It is 42.", cost_usd: 0.25}
+  - {role: reviewer, stdout: '{"verdict": "approve", "summary": "fine", "findings": []}'}
+  - {role: eval, stdout: '{"verdict": "approve", "summary": "fine", "findings": []}'}
+"#;
+
 /// `mini-ork run RECIPE --json` on `repo` with the world's kickoff.
 pub(crate) fn run_json(env: &TestEnv, repo: &Repo<'_>, recipe: &str) -> Output {
     env.mini_ork(["run", recipe, "--json", "--repo"])
@@ -108,6 +118,24 @@ pub(crate) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 pub(crate) fn lines_of(path: &Path) -> Vec<String> {
     let text = fs_err::read_to_string(path).unwrap_or_default();
     text.lines().map(ToOwned::to_owned).collect()
+}
+
+/// Everything at and below `path` belongs to `user`.
+#[track_caller]
+pub(crate) fn assert_owned(path: &Path, user: u32) {
+    let mut pending = vec![path.to_owned()];
+    let mut seen = 0;
+    while let Some(path) = pending.pop() {
+        let found = fs_err::symlink_metadata(&path).unwrap();
+        let owner = std::os::unix::fs::MetadataExt::uid(&found);
+        assert_eq!(owner, user, "{}", path.display());
+        seen += 1;
+        if found.is_dir() {
+            let entries = fs_err::read_dir(path).unwrap();
+            pending.extend(entries.map(|entry| entry.unwrap().path()));
+        }
+    }
+    assert!(seen > 10, "{seen} files");
 }
 
 /// A world with one published run, whose lane changed `answer` from 41 to 42.

@@ -10,6 +10,7 @@ mod gateway;
 mod lab;
 mod report;
 mod sample;
+mod sandbox;
 mod start;
 mod tree;
 
@@ -29,6 +30,7 @@ pub(crate) fn bench(args: &BenchArgs, global: &GlobalSettings) -> CommandResult 
     match &args.command {
         BenchCommand::Dispatch(args) => dispatch(args, global),
         BenchCommand::Gateway(args) => gateway::gateway(args, global),
+        BenchCommand::Sandbox(args) => sandbox::sandbox(args, global),
     }
 }
 

@@ -91,6 +91,7 @@ fn version(agent: &ModelAgent, program: &str, global: &GlobalSettings) -> Check 
             home: &home,
             resume: None,
             writes: false,
+            tools: None,
         },
         "",
     );

@@ -1,15 +1,18 @@
 //! Agents that ask a model: the real command-line programs and the built-in agent, against a model
 //! server that says what a test wants, over TLS, with the key in the vault.
 
+mod boundary;
 mod built_in;
 mod canary;
 mod chain;
 mod doctor;
+mod inside;
 mod keys;
 mod kill_points;
 mod lies;
 mod live;
 mod money;
+mod outside;
 mod published;
 mod rounds;
 

@@ -1,0 +1,254 @@
+//! The images of the container engine: `mini-ork image ls`, `build`, `pull` and `prune`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::path::Path;
+
+use mini_ork_control::run::now_ms;
+use mini_ork_node::workspace::SandboxKind;
+use mini_ork_node::workspace::docker::{
+    Build, BuildSource, DockerError, Image, build_image, list_images, pull_image, remove_image,
+};
+use serde::Serialize;
+
+use super::sandbox::sandbox_error;
+use super::sandboxes::records;
+use crate::cli::{
+    ImageArgs, ImageBuildArgs, ImageCommand, ImageListArgs, ImagePruneArgs, ImagePullArgs,
+};
+use crate::env_vars;
+use crate::error::{CommandError, CommandResult, ExitStatus};
+use crate::render;
+use crate::settings::{GlobalSettings, assignment};
+
+/// The image that is built when nobody names a Dockerfile.
+const BUNDLED: &str = include_str!("../../../../docker/agent-node/Dockerfile");
+const BUNDLED_TAG: &str = concat!("mini-ork-agent-node:", env!("CARGO_PKG_VERSION"));
+
+/// An image as it is shown.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ShownImage {
+    pub(crate) names: Vec<String>,
+    pub(crate) id: String,
+    pub(crate) pinned: Vec<String>,
+    pub(crate) bytes: u64,
+    pub(crate) made_at_ms: u64,
+    /// Whether mini-ork built it.
+    pub(crate) own: bool,
+    /// Whether `MO_SANDBOX_IMAGE` names it.
+    pub(crate) chosen: bool,
+    /// The runs of this home that have used it.
+    pub(crate) runs: Vec<String>,
+}
+
+/// What becomes of an image.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct PrunedImage {
+    #[serde(flatten)]
+    pub(crate) image: ShownImage,
+    pub(crate) action: &'static str,
+    pub(crate) why: String,
+}
+
+/// Looks at images, makes and removes them.
+pub(crate) fn image(args: ImageArgs, global: &GlobalSettings) -> CommandResult {
+    match args.command {
+        ImageCommand::Ls(args) => ls(&args, global),
+        ImageCommand::Build(args) => build(args, global),
+        ImageCommand::Pull(args) => pull(&args, global),
+        ImageCommand::Prune(args) => prune(&args, global),
+    }
+}
+
+fn ls(args: &ImageListArgs, global: &GlobalSettings) -> CommandResult {
+    let images = shown(global)?;
+    let images: Vec<ShownImage> = images.into_iter().map(|(_, shown)| shown).collect();
+    if args.json {
+        render::json(&serde_json::json!({ "format": 1, "images": images }))?;
+    } else if images.is_empty() {
+        render::err("no image yet\nbuild one: mini-ork image build\n");
+    } else {
+        render::out(&render::images(&images, now_ms()))?;
+    }
+    Ok(ExitStatus::Success)
+}
+
+fn build(args: ImageBuildArgs, global: &GlobalSettings) -> CommandResult {
+    let source = match (&args.directory, &args.file) {
+        (Some(directory), _) => in_directory(&global.current_directory.join(directory))?,
+        (None, Some(file)) => of_file(&global.current_directory.join(file))?,
+        (None, None) => BuildSource::Text(BUNDLED.to_owned()),
+    };
+    let tag = match (args.tag, &source) {
+        (Some(tag), _) => tag,
+        (None, BuildSource::Text(_)) => BUNDLED_TAG.to_owned(),
+        (None, BuildSource::Directory { .. }) => {
+            return Err(CommandError::usage("the image has no name")
+                .hint("name it, such as --tag my-tools:1"));
+        }
+    };
+    let mut arguments = HashMap::new();
+    for text in &args.arguments {
+        let (name, value) = assignment("--build-arg", text)?;
+        arguments.insert(name, value);
+    }
+    let endpoint = global.docker_endpoint()?;
+    let build = Build {
+        source,
+        tag,
+        arguments,
+    };
+    let image = block_on(build_image(&endpoint, &build, &mut said))?;
+    made(&image, &build.tag, args.json)
+}
+
+fn pull(args: &ImagePullArgs, global: &GlobalSettings) -> CommandResult {
+    let endpoint = global.docker_endpoint()?;
+    let image = block_on(pull_image(&endpoint, &args.image, &mut said))?;
+    made(&image, &args.image, args.json)
+}
+
+fn prune(args: &ImagePruneArgs, global: &GlobalSettings) -> CommandResult {
+    let endpoint = global.docker_endpoint()?;
+    let mut pruned = Vec::new();
+    for (image, shown) in shown(global)? {
+        let keeps = if !shown.own {
+            Some("mini-ork did not build it".to_owned())
+        } else if shown.chosen {
+            Some(format!("{} names it", env_vars::MO_SANDBOX_IMAGE))
+        } else if shown.runs.is_empty() {
+            None
+        } else {
+            Some(format!("used by {}", shown.runs.join(", ")))
+        };
+        let (action, why) = match keeps {
+            Some(why) => ("kept", why),
+            None if args.dry_run => ("removed", "no run has used it".to_owned()),
+            None => match block_on(remove_image(&endpoint, &image)) {
+                Ok(()) => ("removed", "no run has used it".to_owned()),
+                Err(error) => ("failed", error.to_string()),
+            },
+        };
+        pruned.push(PrunedImage {
+            image: shown,
+            action,
+            why,
+        });
+    }
+    if args.json {
+        render::json(&serde_json::json!({
+            "format": 1,
+            "dry_run": args.dry_run,
+            "images": pruned,
+        }))?;
+    } else {
+        render::out(&render::pruned(&pruned, args.dry_run))?;
+    }
+    let failed = pruned.iter().any(|image| image.action == "failed");
+    Ok(if failed {
+        ExitStatus::Failure
+    } else {
+        ExitStatus::Success
+    })
+}
+
+fn in_directory(directory: &Path) -> Result<BuildSource, CommandError> {
+    of_file(&directory.join("Dockerfile"))
+}
+
+fn of_file(file: &Path) -> Result<BuildSource, CommandError> {
+    let found = file
+        .parent()
+        .zip(file.file_name())
+        .filter(|_| file.is_file());
+    let (directory, name) = found.ok_or_else(|| {
+        CommandError::usage(format!("there is no `{}`", file.display()))
+            .hint("name a directory with a Dockerfile, or one with --file FILE")
+    })?;
+    let name = name.to_str().ok_or_else(|| {
+        CommandError::usage(format!("the name of `{}` is no text", file.display()))
+            .hint("give it another name")
+    })?;
+    Ok(BuildSource::Directory {
+        directory: directory.to_owned(),
+        dockerfile: name.to_owned(),
+    })
+}
+
+/// The images that mini-ork may use, with what the runs of this home have to do with them.
+fn shown(global: &GlobalSettings) -> Result<Vec<(Image, ShownImage)>, CommandError> {
+    let mut runs: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for record in records(global)? {
+        if let SandboxKind::Docker(container) = record.kind {
+            runs.entry(container.image_id).or_default().push(record.run);
+        }
+    }
+    let chosen = global.environment.text(env_vars::MO_SANDBOX_IMAGE)?;
+    let endpoint = global.docker_endpoint()?;
+    let images = block_on(list_images(&endpoint, chosen.as_deref()))?;
+    let shown = images.into_iter().map(|image| {
+        let shown = ShownImage {
+            names: image.names.clone(),
+            id: image.id.clone(),
+            pinned: image.pinned.clone(),
+            bytes: image.size,
+            made_at_ms: image.made_at_ms,
+            own: image.is_own,
+            chosen: chosen
+                .as_ref()
+                .is_some_and(|chosen| is_named(&image, chosen)),
+            runs: runs.remove(&image.id).unwrap_or_default(),
+        };
+        (image, shown)
+    });
+    Ok(shown.collect())
+}
+
+fn is_named(image: &Image, name: &str) -> bool {
+    let mut names = image.names.iter().chain(&image.pinned);
+    let latest = format!("{name}:latest");
+    image.id == name || names.any(|known| known == name || *known == latest)
+}
+
+/// Says what there is now, by what it is pinned with.
+fn made(image: &Image, name: &str, json: bool) -> CommandResult {
+    let pinned = image.pinned.first().unwrap_or(&image.id);
+    if json {
+        render::json(&serde_json::json!({
+            "format": 1,
+            "image": name,
+            "id": image.id,
+            "pinned": pinned,
+            "bytes": image.size,
+        }))?;
+    } else {
+        render::out(&format!("{pinned}\n"))?;
+        let variable = env_vars::MO_SANDBOX_IMAGE;
+        render::err(&format!("to use it: {variable}={name}\n"));
+    }
+    Ok(ExitStatus::Success)
+}
+
+fn said(line: &str) {
+    render::err(&format!("{line}\n"));
+}
+
+fn block_on<T>(work: impl Future<Output = Result<T, DockerError>>) -> Result<T, CommandError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CommandError::failure("cannot start").caused_by(&error))?
+        .block_on(work)
+        .map_err(|error| match &error {
+            DockerError::Engine { .. } => {
+                let hint = "what the engine said last tells more";
+                CommandError::failure("the image is not there")
+                    .caused_by(&error)
+                    .hint(hint)
+            }
+            DockerError::Context(_) => CommandError::usage("nothing was built")
+                .caused_by(&error)
+                .hint("the directory of the Dockerfile is the context"),
+            _ => sandbox_error(&error),
+        })
+}

@@ -1,0 +1,228 @@
+//! The images of the container engine.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use mini_ork_testkit::{Call, Running, TestEnv, skip, wait_for};
+use serde_json::Value;
+
+use crate::sandbox::World;
+use crate::support::text;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl World {
+    fn image(&self, arguments: &[&str]) -> Call<'_> {
+        let all = [&["image"], arguments].concat();
+        // No image is chosen, but where a test says so.
+        self.call(&all).without_env("MO_SANDBOX_IMAGE")
+    }
+
+    fn build(&self, tag: &str, dockerfile: &str) -> Call<'_> {
+        let file = self.env.write("context/Dockerfile", dockerfile);
+        self.image(&["build", "--json", "--tag", tag])
+            .arg(file.parent().unwrap())
+    }
+
+    fn listed(&self) -> Vec<Value> {
+        let listed = self.image(&["ls", "--json"]).run().expect(0).json();
+        listed["images"].as_array().unwrap().clone()
+    }
+}
+
+#[test]
+fn an_image_is_built_used_and_removed() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    assert_eq!(world.listed(), Vec::<Value>::new());
+    world.env.write("context/hello", "hello from the context\n");
+    world.env.write("context/secret.key", "SENTINEL");
+    world.env.write("context/.dockerignore", "*.key\n");
+    let dockerfile = "ARG BASE=nothing\nFROM $BASE\nCOPY . /context\nENV ANSWER=42\n";
+    let base = format!("BASE={}", world.image);
+    let built = world
+        .build("tools:1", dockerfile)
+        .arg("--build-arg")
+        .arg(&base);
+    let built = built.run().expect(0);
+    assert!(built.errors().contains("Step 3/5"), "{}", built.errors());
+    let id = text(&built.json(), "id").to_owned();
+    assert!(id.starts_with("sha256:"), "{id}");
+
+    world.lane(
+        "set -e\n\
+         test -e /context/hello\n\
+         ! test -e /context/secret.key\n\
+         echo $ANSWER > answer",
+    );
+    let view = world
+        .run()
+        .env("MO_SANDBOX_IMAGE", "tools:1")
+        .run()
+        .expect(0)
+        .json();
+    assert_eq!(text(&view, "status"), "published", "{view:#}");
+    let unused = world.build("tools:2", &dockerfile.replace("=42", "=43"));
+    unused.arg("--build-arg").arg(&base).run().expect(0);
+
+    let listed = world.listed();
+    assert_eq!(listed.len(), 2, "{listed:#?}");
+    let used = listed
+        .iter()
+        .find(|image| image["id"] == id.as_str())
+        .unwrap();
+    assert_eq!(used["names"], serde_json::json!(["tools:1"]));
+    assert_eq!(used["runs"], serde_json::json!([text(&view, "run")]));
+    assert_eq!(used["own"], true);
+    let shown = world
+        .image(&["ls"])
+        .env("MO_SANDBOX_IMAGE", &world.image)
+        .run();
+    let shown = shown.expect(0).text();
+    for part in ["tools:1", "tools:2", "(chosen)", text(&view, "run")] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+
+    let prune = |arguments: &[&str]| {
+        let arguments = [&["prune"], arguments].concat();
+        world.image(&arguments).run().expect(0).text()
+    };
+    let dry = prune(&["--dry-run"]);
+    assert!(dry.contains("would remove tools:2"), "{dry}");
+    assert_eq!(world.listed().len(), 2);
+    let done = prune(&[]);
+    assert!(
+        done.contains("used by") && done.contains("tools:1"),
+        "{done}"
+    );
+    let left = world.listed();
+    assert_eq!(left.len(), 1, "{left:#?}");
+    assert_eq!(left[0]["id"], id.as_str());
+    // What others made stays, whatever uses it.
+    assert!(world.engine.docker(&["images"]).contains(&world.image));
+    world.assert_nothing_is_left();
+}
+
+#[test]
+fn what_cannot_be_built() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let refused = |call: Call<'_>, code: i32, says: &str| {
+        let output = call.run().expect(code);
+        let errors = output.errors();
+        assert!(
+            errors.contains(says) && errors.contains("hint: "),
+            "{errors}"
+        );
+        assert_eq!(world.listed(), Vec::<Value>::new());
+        world.assert_nothing_is_left();
+    };
+    refused(
+        world.image(&["build", "nowhere", "--tag", "x:1"]),
+        2,
+        "there is no",
+    );
+    world.env.write("context/Dockerfile", "FROM scratch\n");
+    refused(
+        world.image(&["build", "context"]),
+        2,
+        "the image has no name",
+    );
+    let unknown = world.build("x:1", "FROM scratch\nNONSENSE\n");
+    refused(unknown, 1, "could not build the image");
+    world.env.write("context/.dockerignore", "a[\n");
+    let pattern = world.build("x:1", "FROM scratch\nCOPY . /\n");
+    refused(pattern, 2, "`a[` is no pattern");
+    let down = world
+        .image(&["build"])
+        .env("DOCKER_HOST", "unix:///nowhere");
+    refused(down, 2, "no container engine answers");
+
+    // The bundled one, as far as it comes without a network.
+    let bundled = world.image(&["build", "--build-arg"]);
+    let output = bundled.arg(format!("BASE={}", world.image)).run().expect(1);
+    let errors = output.errors();
+    assert!(errors.contains("LABEL dev.mini-ork.image"), "{errors}");
+    assert!(errors.contains("RUN apt-get update"), "{errors}");
+    world.assert_nothing_is_left();
+}
+
+/// A registry of the test's own.
+fn registry(env: &TestEnv) -> Option<(Running, u16)> {
+    let program = "/usr/bin/docker-registry";
+    if !std::path::Path::new(program).exists() {
+        skip("there is no docker-registry; scripts/test installs it as root");
+        return None;
+    }
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let data = env.root().join("registry");
+    let configuration = format!(
+        "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '127.0.0.1:{port}'}}\n",
+        data.display()
+    );
+    let file = env.write("registry.yml", &configuration);
+    let running = env.call(program, ["serve"]).arg(file).spawn();
+    wait_for("registry", PATIENCE, || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
+    Some((running, port))
+}
+
+#[test]
+fn an_image_is_pulled_and_pinned() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let Some((running, port)) = registry(&world.env) else {
+        return;
+    };
+    let name = format!("127.0.0.1:{port}/tools");
+    world
+        .engine
+        .docker(&["tag", &world.image, &format!("{name}:1")]);
+    let pushed = world.engine.docker(&["push", &format!("{name}:1")]);
+    let digest = pushed
+        .split_whitespace()
+        .find(|word| word.starts_with("sha256:"));
+    let pinned = format!("{name}@{}", digest.unwrap());
+    world
+        .engine
+        .docker(&["rmi", "--force", &format!("{name}:1"), &world.image]);
+    let pulled = world.image(&["pull", &format!("{name}:1")]).run().expect(0);
+    assert_eq!(pulled.text().trim(), pinned);
+    assert!(
+        pulled.errors().contains("Pull complete"),
+        "{}",
+        pulled.errors()
+    );
+    let again = world
+        .image(&["pull", "--json", &pinned])
+        .run()
+        .expect(0)
+        .json();
+    assert_eq!(text(&again, "pinned"), pinned);
+    let output = world.image(&["pull", &format!("{name}:2")]).run().expect(1);
+    assert!(
+        output.errors().contains("could not pull the image"),
+        "{}",
+        output.errors()
+    );
+
+    world.lane("echo 42 > answer");
+    let view = world
+        .run()
+        .env("MO_SANDBOX_IMAGE", &pinned)
+        .run()
+        .expect(0)
+        .json();
+    assert_eq!(text(&view, "status"), "published", "{view:#}");
+    running.signal(rustix::process::Signal::KILL);
+    running.wait().expect_killed();
+    world.assert_nothing_is_left();
+}
