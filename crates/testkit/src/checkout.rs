@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 /// Everything about a checkout that a run must leave as it was, by path: contents, kinds, modes,
 /// owners and times of its files; of its git directory, and of the one that it shares with other
-/// checkouts, everything but the objects and the refs that are mini-ork's own.
+/// checkouts, everything but the objects (also of Git LFS) and the refs that are mini-ork's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckoutState {
     entries: BTreeMap<PathBuf, String>,
@@ -103,6 +103,7 @@ fn is_ours(relative: &Path) -> bool {
     let is = |prefix: &str| relative.starts_with(prefix);
     let kept_objects = is("objects/info/alternates");
     (is("objects") && relative != Path::new("objects") && !kept_objects)
+        || is("lfs/objects")
         || is("refs/heads/mini-ork")
         || is("refs/mo")
         || is("logs/refs/heads/mini-ork")

@@ -12,6 +12,7 @@
 mod agents;
 mod canary;
 mod checkout;
+mod container_engine;
 mod env;
 mod layout;
 mod model_server;
@@ -24,6 +25,7 @@ mod sdks;
 pub use agents::agent_cli;
 pub use canary::{assert_no_secret, places_with};
 pub use checkout::{CheckoutState, checkout_state, tree_state};
+pub use container_engine::{ContainerEngine, GVISOR, static_node_program};
 pub use env::{FULL_VARIABLE, Lane, TestEnv, full, skip};
 pub use layout::{LaidOut, Layout};
 pub use model_server::{

@@ -144,10 +144,22 @@ fn commands_are_in_the_readme() {
     let missing: Vec<String> = commands
         .lines()
         .filter_map(|line| line.trim().split_once('('))
-        .map(|(variant, _)| variant.to_lowercase())
+        .map(|(variant, _)| command_name(variant))
         .filter(|name| !readme.contains(&format!("`mini-ork {name}")))
         .collect();
     report(&missing, "commands that README.md does not name");
+}
+
+/// `SandboxGc` is typed `sandbox-gc`.
+fn command_name(variant: &str) -> String {
+    let mut name = String::new();
+    for character in variant.chars() {
+        if character.is_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.extend(character.to_lowercase());
+    }
+    name
 }
 
 #[test]
