@@ -1,7 +1,7 @@
 use std::error::Error as _;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bollard::Docker;
@@ -10,7 +10,6 @@ use bollard::query_parameters::{CreateContainerOptionsBuilder, StartContainerOpt
 
 use super::container::{Blueprint, ContainerLimits, ContainerRecord, HOME, NODE_PROGRAM, body};
 use super::dialer::ExecDialer;
-use super::door::Door;
 use super::engine;
 use super::kind::EngineKind;
 use super::removal::{own, remove_own};
@@ -170,18 +169,15 @@ impl DockerBoundary {
             &authorities,
         )
         .await;
-        let made = made.and_then(|(made_with, door)| match &settings.runtime {
+        let made = made.and_then(|made_with| match &settings.runtime {
             Some(runtime) if made_with != plan.runtime => Err(DockerError::RuntimeNotTaken {
                 runtime: runtime.clone(),
                 used: made_with,
             }),
-            _ => Ok((made_with, door)),
+            _ => Ok(made_with),
         });
-        let door = match made {
-            Ok((made_with, door)) => {
-                container.made_with = Some(made_with);
-                door
-            }
+        match made {
+            Ok(made_with) => container.made_with = Some(made_with),
             Err(error) => {
                 // Where it cannot be removed now it stays on record, and the next sweep removes it.
                 if remove_own(&client, &record, &container).await.is_ok() {
@@ -190,15 +186,11 @@ impl DockerBoundary {
                 }
                 return Err(error);
             }
-        };
+        }
         record.kind = SandboxKind::Docker(container.clone());
         record.state = SandboxState::Running;
         ledger.write(&record).map_err(DockerError::Record)?;
-        let made = Made {
-            record,
-            container,
-            door,
-        };
+        let made = Made { record, container };
         Ok((made, client))
     }
 
@@ -219,11 +211,7 @@ impl DockerBoundary {
             Some(seen) if seen.running => {
                 record.state = SandboxState::Running;
                 ledger.write(&record).map_err(DockerError::Record)?;
-                let made = Made {
-                    record,
-                    container,
-                    door: None,
-                };
+                let made = Made { record, container };
                 return Ok(Some((made, client)));
             }
             Some(seen) => {
@@ -243,8 +231,6 @@ impl DockerBoundary {
 struct Made {
     record: SandboxRecord,
     container: ContainerRecord,
-    /// Where its server comes by itself.
-    door: Option<Door>,
 }
 
 #[async_trait]
@@ -285,7 +271,6 @@ impl Boundary for DockerBoundary {
                 engine: container.endpoint.clone(),
                 container: container.name.clone(),
                 user: container.bridge_user.clone(),
-                door: Mutex::new(made.door),
             }),
             token: made.record.token,
             program: NODE_PROGRAM.into(),
@@ -324,8 +309,7 @@ struct Plan {
     image_environment: Vec<String>,
 }
 
-/// Makes and starts the container; returns the runtime that it was made with, and where its server
-/// comes by itself.
+/// Makes and starts the container; returns the runtime that it was made with.
 async fn create(
     client: &Docker,
     record: &SandboxRecord,
@@ -334,11 +318,8 @@ async fn create(
     settings: &DockerSettings,
     plan: &Plan,
     authorities: &Authorities,
-) -> Result<(String, Option<Door>), DockerError> {
+) -> Result<String, DockerError> {
     let certificates = certificates::make_place(authorities, &drive.private)?;
-    let threshold = Door::directory(&drive.private).map_err(DockerError::Record)?;
-    // Where there can be no socket, the engine starts a way in.
-    let door = Door::open(&threshold).ok();
     let body = body(&Blueprint {
         drive,
         image_id: &container.image_id,
@@ -349,7 +330,6 @@ async fn create(
         kind: &plan.kind,
         has_network: settings.has_network,
         certificates: certificates.as_deref(),
-        door: &threshold,
     })?;
     let options = CreateContainerOptionsBuilder::new()
         .name(&container.name)
@@ -369,8 +349,9 @@ async fn create(
     match own(client, record, container).await? {
         Some(seen) if seen.running => {
             let endpoint = &container.endpoint;
-            let made_with = plan.kind.made_with(endpoint, &container.name, seen.runtime);
-            Ok((made_with.await?, door))
+            plan.kind
+                .made_with(endpoint, &container.name, seen.runtime)
+                .await
         }
         Some(seen) => Err(DockerError::EndedAtOnce { reason: seen.end }),
         None => Err(DockerError::EndedAtOnce {

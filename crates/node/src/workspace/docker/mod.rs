@@ -11,7 +11,6 @@ mod certificates;
 mod channel;
 mod container;
 mod dialer;
-mod door;
 mod endpoint;
 mod engine;
 mod error;
