@@ -219,6 +219,7 @@ fn bc_38_a_policy_that_cannot_be_enforced_is_an_error_and_no_run() {
         let call = env.call("unshare", arguments).arg(env.program());
         let words = ["run", "code-fix", "--json", "--repo", "repo", "kickoff.md"];
         let call = words.iter().fold(call, Call::arg);
+        let call = call.env("MINI_ORK_HOME", env.home());
         call.env("MO_SANDBOX_NETWORK", policy).env(
             "MO_SANDBOX_ALLOW",
             if policy == "allowlist" {
