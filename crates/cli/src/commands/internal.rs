@@ -26,7 +26,7 @@ pub(crate) fn dispatch() -> Option<ExitCode> {
         return Some(confine_main());
     }
     if command == SERVE_ARGUMENT {
-        return Some(init_main(Path::new(&arguments.next()?)));
+        return Some(init_main(Path::new(&arguments.next()?), None));
     }
     if command == PROBE_ARGUMENT {
         return Some(probe_main(&arguments.next()?, &mut io::stdout()));

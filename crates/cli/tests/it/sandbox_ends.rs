@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mini_ork_control::run::RunEvent;
 use mini_ork_testkit::{Call, ContainerEngine, Running, wait_for};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::sandbox::World;
@@ -42,8 +42,8 @@ impl World {
         (running, attempt().unwrap())
     }
 
-    /// Kills the first process of the only container, or the server that is its child.
-    fn kill_inside(&self, server: bool) {
+    /// The first process of the only container, or the server that is its child.
+    fn inside(&self, server: bool) -> Pid {
         let name = self.engine.containers().pop().unwrap();
         let listed = self.engine.docker(&["top", &name, "-eo", "pid,ppid,args"]);
         let serving = listed
@@ -60,8 +60,11 @@ impl World {
             .iter()
             .find(|(_, parent)| is_child(*parent) == server);
         let (pid, _) = found.unwrap_or_else(|| panic!("{listed}"));
-        let pid = rustix::process::Pid::from_raw(*pid).unwrap();
-        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+        Pid::from_raw(*pid).unwrap()
+    }
+
+    fn kill_inside(&self, server: bool) {
+        kill_process(self.inside(server), Signal::KILL).unwrap();
     }
 
     fn gc(&self, arguments: &[&str]) -> Value {
@@ -201,23 +204,73 @@ fn processes_inside_that_are_killed() {
     world.assert_nothing_is_left();
 }
 
-/// The run ends, says that something is left, and the next sweep removes it.
+/// It is asked to end, and with it everything inside: the run was not cancelled by that.
+#[test]
+fn a_container_that_somebody_stops() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    world.lane(WAITING);
+    let (running, _) = world.begun(world.run());
+    let name = world.engine.containers().pop().unwrap();
+    world.engine.docker(&["stop", &name]);
+    let view = running.wait().expect(1).json();
+    assert_eq!(text(&view, "status"), "failed", "{view:#}");
+    assert_eq!(text(&view, "reason"), "infra_lost", "{view:#}");
+    world.assert_nothing_is_left();
+}
+
+/// What is left of a run is said in its report.
+#[track_caller]
+fn says_what_is_left(view: &Value) {
+    let warnings = view["warnings"].to_string();
+    assert!(
+        warnings.contains("`mini-ork sandbox-gc` removes it"),
+        "{view:#}"
+    );
+}
+
+/// The sandbox goes on without its engine, and so does the run; the next sweep removes what is left.
 #[test]
 fn an_engine_that_is_killed_and_stays_down() {
     let Some(world) = World::new() else {
         return;
     };
     world.lane(WAITING);
-    let (running, _) = world.begun(world.run());
+    let (running, attempt) = world.begun(world.run());
     world.engine.kill();
+    fs_err::write(attempt.join("go"), "").unwrap();
+    let view = running.wait().expect(0).json();
+    assert_eq!(text(&view, "status"), "published", "{view:#}");
+    let started = fs_err::read_to_string(attempt.join("started")).unwrap();
+    assert_eq!(started.lines().count(), 1, "it ran once");
+    says_what_is_left(&view);
+    assert_eq!(world.only_sandbox()["state"], "running");
+
+    world.engine.start_again();
+    let swept = world.gc(&[]);
+    assert_eq!(swept["removed"].as_array().unwrap().len(), 1, "{swept:#}");
+    let sandbox = world.only_sandbox();
+    assert_eq!(sandbox["state"], "released");
+    assert_eq!(sandbox["reason"], "its run has ended");
+    world.assert_nothing_is_left();
+}
+
+/// Nobody can tell what became of the sandbox: the run ends and says so.
+#[test]
+fn an_engine_and_a_container_that_are_killed() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    world.lane(WAITING);
+    let (running, _) = world.begun(world.run());
+    let first = world.inside(false);
+    world.engine.kill();
+    kill_process(first, Signal::KILL).unwrap();
     let view = running.wait().expect(1).json();
     assert_eq!(text(&view, "status"), "failed", "{view:#}");
     assert_eq!(text(&view, "reason"), "infra_lost", "{view:#}");
-    let warnings = view["warnings"].to_string();
-    assert!(
-        warnings.contains("`mini-ork sandbox-gc` removes it"),
-        "{view:#}"
-    );
+    says_what_is_left(&view);
     assert_eq!(closings(&world), 1);
     assert_eq!(world.only_sandbox()["state"], "running");
 
@@ -241,7 +294,25 @@ fn an_engine_that_is_killed_and_stays_down() {
     assert_eq!(swept["removed"].as_array().unwrap().len(), 1, "{swept:#}");
     let sandbox = world.only_sandbox();
     assert_eq!(sandbox["state"], "released");
-    assert_eq!(sandbox["reason"], "its run has ended");
+    world.assert_nothing_is_left();
+}
+
+/// Without `live-restore` the next daemon ends what the one before left: the run is lost at once.
+#[test]
+fn an_engine_that_is_killed_and_started_anew() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    world.lane(WAITING);
+    let (running, _) = world.begun(world.run());
+    world.engine.kill();
+    world.engine.start_again();
+    let view = running.wait().expect(1).json();
+    assert_eq!(text(&view, "status"), "failed", "{view:#}");
+    assert_eq!(text(&view, "reason"), "infra_lost", "{view:#}");
+    world.assert_nothing_is_left();
+    let view = world.call(&["recover", "--json"]).run().expect(0).json();
+    assert_eq!(text(&view, "status"), "published", "{view:#}");
     world.assert_nothing_is_left();
 }
 

@@ -193,6 +193,7 @@ fn bc_65_an_engine_that_sees_another_directory() {
         "worktree",
         "worktrees",
         "control.git/objects",
+        "sandbox/door",
     ] {
         fs_err::create_dir_all(seen.join(&run).join(directory)).unwrap();
     }

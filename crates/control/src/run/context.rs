@@ -234,7 +234,16 @@ impl RunContext {
             }
             tokio::select! {
                 ended = process.wait() => {
-                    return ended.map_err(|error| lost_process(&error));
+                    let record = ended.map_err(|error| lost_process(&error))?;
+                    // Whoever ends a sandbox tells everything in it to stop first.
+                    if record.outcome == ExitOutcome::Stopped && *stop.borrow() == StopLevel::Run {
+                        return Err(Failure {
+                            reason: Reason::InfraLost,
+                            detail: "it was stopped, and not by this run".to_owned(),
+                            remedy: Remedy::Attempt,
+                        });
+                    }
+                    return Ok(record);
                 }
                 changed = stop.changed() => {
                     if changed.is_err() {

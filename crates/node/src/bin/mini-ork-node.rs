@@ -27,8 +27,8 @@ fn main() -> ExitCode {
         (Some(command), Some(spec), None) if command == PROBE_ARGUMENT => {
             probe_main(&spec, &mut io::stdout())
         }
-        (Some(command), Some(address), None) if command == SERVE_ARGUMENT => {
-            init_main(Path::new(&address))
+        (Some(command), Some(address), door) if command == SERVE_ARGUMENT => {
+            init_main(Path::new(&address), door.as_deref().map(Path::new))
         }
         (Some(command), Some(address), None) if command == BRIDGE_ARGUMENT => {
             bridge_main(Path::new(&address))
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
                  mini-ork-node {AGENT_ARGUMENT} SPECIFICATION < PROMPT\n       \
                  mini-ork-node {REPLAY_ARGUMENT} STEP\n       \
                  mini-ork-node {CONFINE_ARGUMENT} < SPECIFICATION\n       \
-                 mini-ork-node {SERVE_ARGUMENT} ADDRESS\n       \
+                 mini-ork-node {SERVE_ARGUMENT} ADDRESS [DOOR]\n       \
                  mini-ork-node {BRIDGE_ARGUMENT} ADDRESS"
             );
             let _ = writeln!(io::stderr(), "{usage}");

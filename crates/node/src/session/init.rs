@@ -37,8 +37,9 @@ const LONG: Duration = Duration::from_secs(3600);
 ///
 /// `address` is a path, or `@` and a name that exists in the network namespace only, where no
 /// program can take it away, or `&` and the number of a listening socket that it was handed.
-pub fn init_main(address: &Path) -> ExitCode {
-    report(init(address))
+/// At `door` the outside may wait for the first server to come.
+pub fn init_main(address: &Path, door: Option<&Path>) -> ExitCode {
+    report(init(address, door))
 }
 
 fn report(ended: io::Result<()>) -> ExitCode {
@@ -57,7 +58,7 @@ pub fn bridge_main(address: &Path) -> ExitCode {
     report(bridged)
 }
 
-fn init(address: &Path) -> io::Result<()> {
+fn init(address: &Path, door: Option<&Path>) -> io::Result<()> {
     protect()?;
     // For everything that runs in the sandbox: not every engine keeps programs from sockets that
     // lead past the network of a container.
@@ -72,11 +73,13 @@ fn init(address: &Path) -> io::Result<()> {
     // Where it is not the first process of a namespace, orphans come to it nevertheless.
     rustix::process::set_child_subreaper(Pid::from_raw(1))?;
     let listener = listener(address)?;
+    // Nobody is there when this is an engine of another machine.
+    let mut outside = door.and_then(|door| UnixStream::connect(door).ok());
     let memory = rustix::fs::memfd_create("session", MemfdFlags::CLOEXEC)?;
     rustix::process::chdir("/")?;
     loop {
         let started = Instant::now();
-        let Some(server) = start_server(&listener, &memory)? else {
+        let Some(server) = start_server(&listener, &memory, outside.take())? else {
             return Ok(());
         };
         while !reap(server)? {
@@ -95,10 +98,15 @@ fn init(address: &Path) -> io::Result<()> {
 /// Starts a session server. It is a fork and no program of its own: between the start of a program
 /// and its first words others could look into it. Returns its process id; in the fork, once that has
 /// served, none.
-fn start_server(listener: &OwnedFd, memory: &OwnedFd) -> io::Result<Option<i32>> {
+fn start_server(
+    listener: &OwnedFd,
+    memory: &OwnedFd,
+    outside: Option<UnixStream>,
+) -> io::Result<Option<i32>> {
     let handed = Handed {
         listener: duplicate(listener.as_fd())?,
         memory: duplicate(memory.as_fd())?,
+        outside,
         alone: rustix::process::getpid() == Pid::INIT,
     };
     match fork_with_usual_signals(&[Signal::CHILD, Signal::TERM, Signal::INT])? {

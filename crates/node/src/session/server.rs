@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener as StdUnixListener;
+use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,8 @@ const LARGEST_FILE: u64 = 64 << 20;
 /// What the first process hands to a server.
 pub(super) struct Handed {
     pub(super) listener: OwnedFd,
+    /// The outside, when it waited for the first process.
+    pub(super) outside: Option<StdUnixStream>,
     /// A file for what outlives the server.
     pub(super) memory: OwnedFd,
     /// Whether whoever is not in this namespace of processes is the outside.
@@ -79,6 +81,16 @@ async fn serve(handed: Handed, supervisor: Supervisor) -> io::Result<()> {
         forwards: Mutex::new(BTreeMap::new()),
         egress: Egress::default(),
     });
+    if let Some(outside) = handed.outside {
+        outside.set_nonblocking(true)?;
+        let connection = UnixStream::from_std(outside)?;
+        let server = Arc::clone(&server);
+        tokio::spawn(async move {
+            if let Some(connection) = server.meet(connection).await {
+                connection.run(server).await;
+            }
+        });
+    }
     let strangers = Arc::new(Semaphore::new(MOST_STRANGERS));
     loop {
         let (connection, _) = listener.accept().await?;

@@ -1,7 +1,7 @@
 use std::error::Error as _;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bollard::Docker;
@@ -10,6 +10,7 @@ use bollard::query_parameters::{CreateContainerOptionsBuilder, StartContainerOpt
 
 use super::container::{Blueprint, ContainerLimits, ContainerRecord, HOME, NODE_PROGRAM, body};
 use super::dialer::ExecDialer;
+use super::door::Door;
 use super::engine;
 use super::kind::EngineKind;
 use super::removal::{own, remove_own};
@@ -22,6 +23,8 @@ use crate::workspace::{Drive, Ledger, SandboxKind, SandboxRecord, SandboxState, 
 
 /// Where programs are looked for in an image that does not say.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// What the engine says before the path of a directory that it does not find.
+const UNSEEN: &str = "bind source path does not exist: ";
 
 /// What the backend `docker` has to know.
 #[derive(Debug, Clone, Default)]
@@ -169,15 +172,18 @@ impl DockerBoundary {
             &authorities,
         )
         .await;
-        let made = made.and_then(|made_with| match &settings.runtime {
+        let made = made.and_then(|(made_with, door)| match &settings.runtime {
             Some(runtime) if made_with != plan.runtime => Err(DockerError::RuntimeNotTaken {
                 runtime: runtime.clone(),
                 used: made_with,
             }),
-            _ => Ok(made_with),
+            _ => Ok((made_with, door)),
         });
-        match made {
-            Ok(made_with) => container.made_with = Some(made_with),
+        let door = match made {
+            Ok((made_with, door)) => {
+                container.made_with = Some(made_with);
+                door
+            }
             Err(error) => {
                 // Where it cannot be removed now it stays on record, and the next sweep removes it.
                 if remove_own(&client, &record, &container).await.is_ok() {
@@ -186,11 +192,15 @@ impl DockerBoundary {
                 }
                 return Err(error);
             }
-        }
+        };
         record.kind = SandboxKind::Docker(container.clone());
         record.state = SandboxState::Running;
         ledger.write(&record).map_err(DockerError::Record)?;
-        let made = Made { record, container };
+        let made = Made {
+            record,
+            container,
+            door,
+        };
         Ok((made, client))
     }
 
@@ -211,7 +221,11 @@ impl DockerBoundary {
             Some(seen) if seen.running => {
                 record.state = SandboxState::Running;
                 ledger.write(&record).map_err(DockerError::Record)?;
-                let made = Made { record, container };
+                let made = Made {
+                    record,
+                    container,
+                    door: None,
+                };
                 return Ok(Some((made, client)));
             }
             Some(seen) => {
@@ -231,6 +245,8 @@ impl DockerBoundary {
 struct Made {
     record: SandboxRecord,
     container: ContainerRecord,
+    /// Where its server comes by itself.
+    door: Option<Door>,
 }
 
 #[async_trait]
@@ -271,6 +287,7 @@ impl Boundary for DockerBoundary {
                 engine: container.endpoint.clone(),
                 container: container.name.clone(),
                 user: container.bridge_user.clone(),
+                door: Mutex::new(made.door),
             }),
             token: made.record.token,
             program: NODE_PROGRAM.into(),
@@ -309,7 +326,8 @@ struct Plan {
     image_environment: Vec<String>,
 }
 
-/// Makes and starts the container; returns the runtime that it was made with.
+/// Makes and starts the container; returns the runtime that it was made with, and where its server
+/// comes by itself.
 async fn create(
     client: &Docker,
     record: &SandboxRecord,
@@ -318,8 +336,11 @@ async fn create(
     settings: &DockerSettings,
     plan: &Plan,
     authorities: &Authorities,
-) -> Result<String, DockerError> {
+) -> Result<(String, Option<Door>), DockerError> {
     let certificates = certificates::make_place(authorities, &drive.private)?;
+    let threshold = Door::directory(&drive.private).map_err(DockerError::Record)?;
+    // Where there can be no socket, the engine starts a way in.
+    let door = Door::open(&threshold).ok();
     let body = body(&Blueprint {
         drive,
         image_id: &container.image_id,
@@ -330,6 +351,7 @@ async fn create(
         kind: &plan.kind,
         has_network: settings.has_network,
         certificates: certificates.as_deref(),
+        door: &threshold,
     })?;
     let options = CreateContainerOptionsBuilder::new()
         .name(&container.name)
@@ -337,7 +359,7 @@ async fn create(
     client
         .create_container(Some(options), body)
         .await
-        .map_err(|error| not_made(error, container, drive))?;
+        .map_err(|error| not_made(error, container))?;
     if let Some(file) = &certificates {
         let own = &plan.image_environment;
         certificates::complete(client, &container.name, own, authorities, file).await?;
@@ -345,13 +367,12 @@ async fn create(
     client
         .start_container(&container.name, None::<StartContainerOptions>)
         .await
-        .map_err(|error| not_made(error, container, drive))?;
+        .map_err(|error| not_made(error, container))?;
     match own(client, record, container).await? {
         Some(seen) if seen.running => {
             let endpoint = &container.endpoint;
-            plan.kind
-                .made_with(endpoint, &container.name, seen.runtime)
-                .await
+            let made_with = plan.kind.made_with(endpoint, &container.name, seen.runtime);
+            Ok((made_with.await?, door))
         }
         Some(seen) => Err(DockerError::EndedAtOnce { reason: seen.end }),
         None => Err(DockerError::EndedAtOnce {
@@ -361,7 +382,7 @@ async fn create(
 }
 
 /// What it means that the engine did not make or start a container.
-fn not_made(error: Error, container: &ContainerRecord, drive: &Drive) -> DockerError {
+fn not_made(error: Error, container: &ContainerRecord) -> DockerError {
     let Error::DockerResponseServerError {
         status_code,
         message,
@@ -376,18 +397,11 @@ fn not_made(error: Error, container: &ContainerRecord, drive: &Drive) -> DockerE
         };
     }
     // The engine names the directory that it does not find.
-    let unseen = drive.shares.iter().find(|share| {
-        message
-            .split_whitespace()
-            .any(|word| Path::new(word.trim_matches(['"', '\'', ',', ':'])) == share.host)
-    });
-    match unseen {
-        Some(share) if message.contains("bind source path does not exist") => {
-            DockerError::NotSeen {
-                path: share.host.clone(),
-            }
-        }
-        _ => DockerError::engine("start the container")(error),
+    match message.split_once(UNSEEN) {
+        Some((_, path)) => DockerError::NotSeen {
+            path: path.trim().into(),
+        },
+        None => DockerError::engine("start the container")(error),
     }
 }
 

@@ -8,7 +8,7 @@ use bollard::models::{
 use serde::{Deserialize, Serialize};
 
 use super::kind::EngineKind;
-use super::{DockerError, certificates};
+use super::{DockerError, certificates, door};
 use crate::egress::{LoopbackPlan, NAME_SERVER};
 use crate::session::SERVE_ARGUMENT;
 use crate::workspace::{Access, Drive, Share};
@@ -126,6 +126,8 @@ pub(super) struct Blueprint<'a> {
     pub(super) has_network: bool,
     /// The certificates of this machine's user and of the image.
     pub(super) certificates: Option<&'a Path>,
+    /// The directory of the socket to which the first process connects.
+    pub(super) door: &'a Path,
 }
 
 /// What the engine is told.
@@ -194,7 +196,11 @@ pub(super) fn body(blueprint: &Blueprint<'_>) -> Result<ContainerCreateBody, Doc
         hostname: Some(HOST_NAME.to_owned()),
         working_dir: Some("/".to_owned()),
         entrypoint: Some(vec![NODE_PROGRAM.to_owned()]),
-        cmd: Some(vec![SERVE_ARGUMENT.to_owned(), ADDRESS.to_owned()]),
+        cmd: Some(
+            [SERVE_ARGUMENT, ADDRESS, door::INSIDE]
+                .map(ToOwned::to_owned)
+                .to_vec(),
+        ),
         // The image's own would run programs by itself.
         healthcheck: Some(HealthConfig {
             test: Some(vec!["NONE".to_owned()]),
@@ -232,7 +238,12 @@ fn mounts(blueprint: &Blueprint<'_>) -> Result<Vec<Mount>, DockerError> {
         inside: certificates::INSIDE.into(),
         access: Access::ReadOnly,
     });
-    let own = [&program].into_iter().chain(&certificates);
+    let door = Share {
+        host: blueprint.door.to_owned(),
+        inside: door::DIRECTORY_INSIDE.into(),
+        access: Access::ReadOnly,
+    };
+    let own = [&program, &door].into_iter().chain(&certificates);
     let shares = blueprint.drive.shares.iter().chain(own);
     shares
         .filter(|share| share.access != Access::Name)
@@ -350,6 +361,7 @@ mod tests {
             kind: &EngineKind::docker(),
             has_network: false,
             certificates: Some(Path::new("/h/runs/abc/sandbox/certificates.pem")),
+            door: Path::new("/h/runs/abc/sandbox/door"),
         })
         .unwrap();
         let text = serde_json::to_string(&body).unwrap();
@@ -385,6 +397,7 @@ mod tests {
             [
                 ("/workspace/run/nodes", false),
                 (NODE_PROGRAM, true),
+                (door::DIRECTORY_INSIDE, true),
                 (certificates::INSIDE, true)
             ]
         );

@@ -1,5 +1,5 @@
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bollard::Docker;
@@ -9,6 +9,7 @@ use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
 use super::DockerError;
 use super::channel::ExecChannel;
 use super::container::{ADDRESS, NODE_PROGRAM};
+use super::door::Door;
 use super::engine;
 use crate::session::{BRIDGE_ARGUMENT, Channel, DialError, Dialer, ServerAddress};
 
@@ -22,6 +23,8 @@ pub(super) struct ExecDialer {
     pub(super) container: String,
     /// User and group of those processes.
     pub(super) user: String,
+    /// Where the server of a container that was just made comes by itself.
+    pub(super) door: Mutex<Option<Door>>,
 }
 
 /// Reaches the server in the container `name` of the engine at `engine`, by processes of `user`.
@@ -35,6 +38,7 @@ pub(in crate::workspace) async fn dialer(
         engine: engine.to_owned(),
         container: name.to_owned(),
         user: user.to_owned(),
+        door: Mutex::default(),
     }))
 }
 
@@ -49,6 +53,16 @@ impl Dialer for ExecDialer {
     }
 
     async fn dial(&self) -> Result<Box<dyn Channel>, DialError> {
+        let door = self
+            .door
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(door) = door
+            && let Some(stream) = door.wait().await
+        {
+            return Ok(Box::new(stream));
+        }
         match self.bridge().await {
             Ok(channel) => Ok(channel),
             Err(error) => match engine::look(&self.client, &self.container).await {

@@ -11,6 +11,7 @@ mod certificates;
 mod channel;
 mod container;
 mod dialer;
+mod door;
 mod endpoint;
 mod engine;
 mod error;

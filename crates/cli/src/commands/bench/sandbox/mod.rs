@@ -61,6 +61,9 @@ pub(super) fn sandbox(args: &BenchSandboxArgs, global: &GlobalSettings) -> Comma
     // What is measured is on record where it is measured.
     settings.docker.ledger = None;
     confined.confined.ledger = None;
+    // Neither docker nor `unshare` takes certificates of its user along.
+    settings.authorities.clear();
+    confined.authorities.clear();
     let lab = Lab::make(&place, global)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
