@@ -203,7 +203,8 @@ impl Call {
         if self.endpoint == Endpoint::Answer {
             self.shared.standing.failed(failure);
         }
-        let body = words::error_body(self.shared.api, words::for_client(failure));
+        let told = words::for_client(failure, self.shared.base_url.host());
+        let body = words::error_body(self.shared.api, &told);
         let response = error_response(StatusCode::BAD_REQUEST, AnswerBody::Whole(body));
         let _ = client.answer.send(response);
     }

@@ -174,7 +174,8 @@ impl Relay {
         }
         match (end, failure) {
             (End::Broken(_), Some(failure)) => {
-                let event = words::error_event(shared.api, words::for_client(&failure));
+                let told = words::for_client(&failure, shared.base_url.host());
+                let event = words::error_event(shared.api, &told);
                 sink.send(Piece::Cut(event)).await;
             }
             (End::Unheard, _) => {}

@@ -7,14 +7,15 @@ use crate::model::{Api, CallFailure};
 
 /// What the client is told of a failure.
 ///
-/// Some clients read the vendor's words whatever the status says, and after one such as
-/// "overloaded" they repeat for minutes what the gateway has repeated before. So of what time or
-/// another vendor may cure they learn that it was given up; the run tells the rest.
-pub(super) fn for_client(failure: &CallFailure) -> &str {
+/// Some clients read the words whatever the status says, and after one such as "overloaded", or a
+/// number such as 429 wherever it stands, they repeat for minutes what the gateway has repeated
+/// before. So of what time or another vendor may cure they learn that it was given up, and of the
+/// rest not who the vendor is: a port is a number too. The run tells all of it.
+pub(super) fn for_client(failure: &CallFailure, host: &str) -> String {
     if failure.class.is_curable_elsewhere() {
-        "mini-ork gave this call up; the run tells why"
+        "mini-ork gave this call up; the run tells why".to_owned()
     } else {
-        &failure.message
+        failure.message.replacen(&format!(" at {host}"), "", 1)
     }
 }
 
@@ -81,7 +82,7 @@ fn error(api: Api, message: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::SseParser;
+    use crate::model::{FailureClass, SseParser};
 
     #[test]
     fn an_error_event_is_whole_after_anything() {
@@ -102,6 +103,20 @@ mod tests {
                 assert!(last.contains(r#""message":"line\n\"end\"""#), "{last}");
                 assert!(parser.is_between_events());
             }
+        }
+    }
+
+    #[test]
+    fn no_client_learns_a_number_that_it_would_take_for_a_status() {
+        let told = |class| {
+            let message = "the model API at host:42917 answered 401: no".to_owned();
+            for_client(&CallFailure { class, message }, "host:42917")
+        };
+        for class in [FailureClass::Auth, FailureClass::Request] {
+            assert_eq!(told(class), "the model API answered 401: no");
+        }
+        for class in [FailureClass::Capacity, FailureClass::Quota] {
+            assert!(!told(class).contains(char::is_numeric), "{}", told(class));
         }
     }
 
