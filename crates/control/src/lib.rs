@@ -12,6 +12,7 @@ pub mod prompt;
 pub mod reason;
 pub mod recipe;
 pub mod report;
+pub mod reserve;
 pub mod run;
 pub mod sandboxes;
 pub mod spending;

@@ -4,6 +4,7 @@ use std::path::Path;
 use mini_ork_control::clean::{
     self, Action, CleanError, CleanItem, CleanPlan, CleanRequest, Subject,
 };
+use mini_ork_control::reserve;
 use mini_ork_control::store::Store;
 use serde::Serialize;
 
@@ -37,7 +38,7 @@ pub(crate) fn clean(args: &CleanArgs, global: &GlobalSettings) -> CommandResult 
         git: find_git(global)?,
         fault: fault_point(global)?,
     };
-    clean::make_room(&request.home)
+    reserve::make_room(&request.home)
         .map_err(|error| CommandError::failure("no room can be made").caused_by(&error))?;
     let plan = if args.dry_run {
         clean::plan(&request).map_err(|error| clean_error(&error))?

@@ -9,7 +9,6 @@ mod examine;
 mod ground;
 mod listing;
 mod remove;
-mod reserve;
 mod run;
 mod trash;
 
@@ -23,9 +22,7 @@ use std::time::Duration;
 use mini_ork_node::git::Git;
 use serde::Serialize;
 
-pub(crate) use reserve::hold_room;
-pub use reserve::make_room;
-
+use crate::reserve::hold_room;
 use crate::run::{FaultPoint, RunError, now_ms};
 use crate::store::{Store, StoreError};
 use listing::{ListedRun, Listing};

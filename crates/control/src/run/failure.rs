@@ -82,11 +82,15 @@ pub(crate) fn is_disk_full(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Whether `text` says in the words of the system that a disk is full.
+/// Whether `text` says that a disk is full, in the words of the system or in git's own.
 pub(crate) fn says_disk_full(text: &str) -> bool {
-    ["No space left on device", "Disk quota exceeded"]
-        .iter()
-        .any(|words| text.contains(words))
+    [
+        "No space left on device",
+        "Disk quota exceeded",
+        "Out of diskspace",
+    ]
+    .iter()
+    .any(|words| text.contains(words))
 }
 
 /// What a program failed for want of, when that is on record: another attempt on the same machine
@@ -215,6 +219,8 @@ mod tests {
         assert_eq!(ground_failure(&full).reason, Reason::DiskFull);
         let said = io::Error::other("fatal: write error: No space left on device");
         assert!(is_disk_full(&said));
+        let by_git = "fatal: sha1 file 'main.index.lock' write error. Out of diskspace";
+        assert!(is_disk_full(&io::Error::other(by_git)));
         let other = io::Error::from(io::ErrorKind::NotFound);
         assert_eq!(ground_failure(&other).reason, Reason::InfraLost);
     }

@@ -29,11 +29,11 @@ use super::state::RunState;
 use super::trees::{Trees, blocking, repository_root};
 use super::unopened::{block, close_unopened};
 use super::{RunError, RunView};
-use crate::clean;
 use crate::kickoff::{Kickoff, Question};
 use crate::lanes::{LaneConfig, ResolveError};
 use crate::reason::{Reason, Status};
 use crate::recipe::{Graph, GraphError, Recipe};
+use crate::reserve;
 use crate::store::{NewRun, RunSummaryUpdate, Store};
 
 /// Without `0`, `1`, `i`, `l`, `o`, which people mistake for each other.
@@ -409,8 +409,8 @@ pub fn require_room(home: &Path) -> Result<(), RunError> {
 fn make_run_directory(home: &Path) -> Result<(RunId, RunDirectory), RunError> {
     require_room(home)?;
     make_runs(home).map_err(RunError::Io)?;
-    // Only a clean on a full disk misses it.
-    drop(clean::hold_room(home));
+    // Only a full disk misses it.
+    drop(reserve::hold_room(home));
     loop {
         let run = random_run_id().map_err(RunError::Io)?;
         let directory = RunDirectory::of(home, &run);

@@ -16,14 +16,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mini_ork_protocol::RunId;
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction};
 
 pub use calls::{AttemptKey, EndedCall, NewCall, Spent};
 pub use costs::{CostRow, CostSum, LaneCost, NodeCost};
 pub use rows::{JournaledEvent, NewRun, RunRow, RunSummaryUpdate};
 use writer::Writer;
 
-use crate::run::RunEvent;
+use crate::reserve;
+use crate::run::{RunEvent, is_disk_full};
 
 /// What went wrong with `state.db`.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +116,8 @@ impl Store {
     }
 
     /// Appends `event` to the journal of `run` and, in the same transaction, brings its row to
-    /// `summary` and adds the cost in it. Durable when it returns.
+    /// `summary` and adds the cost in it. Durable when it returns. On a full disk it takes the room
+    /// that the home holds for that: how a run ended is not to be lost with it.
     pub async fn append(
         &self,
         run: &RunId,
@@ -129,15 +131,31 @@ impl Store {
             run: run.to_string(),
             source,
         })?;
-        self.writer
-            .call(move |transaction| {
-                rows::append_event(transaction, &run, at_ms, &payload)?;
-                if let Some(cost) = &summary.cost {
-                    costs::insert(transaction, &run, at_ms, cost)?;
-                }
-                rows::update_run(transaction, &run, &summary)
-            })
+        let append = Arc::new(move |transaction: &Transaction<'_>| {
+            rows::append_event(transaction, &run, at_ms, &payload)?;
+            if let Some(cost) = &summary.cost {
+                costs::insert(transaction, &run, at_ms, cost)?;
+            }
+            rows::update_run(transaction, &run, &summary)
+        });
+        let again = Arc::clone(&append);
+        match self
+            .writer
+            .call(move |transaction| append(transaction))
             .await
+        {
+            Err(error) if is_disk_full(&error) && self.makes_room() => {
+                self.writer
+                    .call(move |transaction| again(transaction))
+                    .await
+            }
+            appended => appended,
+        }
+    }
+
+    fn makes_room(&self) -> bool {
+        let home = self.path.parent();
+        home.is_some_and(|home| reserve::make_room(home).unwrap_or(false))
     }
 
     /// Writes down that `call` is about to be made, if `admit` lets it: that is told what budgets

@@ -1,4 +1,4 @@
-//! Room for a clean on a full disk.
+//! Room for what has to be written on a full disk: how a run ended, and what a clean needs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use rustix::fs::{FallocateFlags, fallocate};
 /// Enough for the state database to be opened and for git to look at a worktree.
 const RESERVE: u64 = 4 << 20;
 
-/// Holds a few MiB of the disk for [`make_room`]. When that cannot be, a clean on a full disk may
-/// have to begin with a file that the user removes; nothing else depends on it.
+/// Holds a few MiB of the disk for [`make_room`]. When that cannot be, a run that fills the disk may
+/// be left as an interrupted one, and a clean may have to begin with a file that the user removes.
 pub(crate) fn hold_room(home: &Path) -> io::Result<()> {
     let path = reserve(home);
     if fs_err::symlink_metadata(&path).is_ok() {
@@ -31,14 +31,17 @@ pub(crate) fn hold_room(home: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives back the room that is held for this moment, when the disk of `home` is full. To be called
-/// before the state is opened for a clean: without any room that could not be done.
-pub fn make_room(home: &Path) -> io::Result<()> {
+/// Gives back the room that is held for this moment, when the disk of `home` is full; says whether
+/// there was some. To be called before the state is opened for a clean: without any room that could
+/// not be done.
+pub fn make_room(home: &Path) -> io::Result<bool> {
     let path = reserve(home);
-    if fs_err::symlink_metadata(&path).is_ok() && sys::disk_free(home)?.bytes < RESERVE {
-        fs_err::remove_file(&path)?;
+    let is_held = fs_err::symlink_metadata(&path).is_ok();
+    if !is_held || sys::disk_free(home)?.bytes >= RESERVE {
+        return Ok(false);
     }
-    Ok(())
+    fs_err::remove_file(&path)?;
+    Ok(true)
 }
 
 fn reserve(home: &Path) -> PathBuf {
@@ -56,8 +59,8 @@ mod tests {
         hold_room(home.path()).unwrap();
         let held = mini_ork_node::tree::disk_usage(&reserve(home.path())).unwrap();
         assert!(held >= RESERVE, "{held}");
-        make_room(home.path()).unwrap();
+        assert!(!make_room(home.path()).unwrap());
         assert!(reserve(home.path()).exists());
-        make_room(&home.path().join("missing")).unwrap();
+        assert!(!make_room(&home.path().join("missing")).unwrap());
     }
 }
