@@ -122,6 +122,9 @@ pub(super) fn sandbox_error(error: &DockerError) -> CommandError {
             "set DOCKER_HOST to the socket of an engine on this machine".to_owned()
         }
         DockerError::NoImage { image } => format!("mini-ork image pull {image}"),
+        DockerError::ImageGone { .. } => {
+            "begin a new run: it takes what the name stands for by now".to_owned()
+        }
         DockerError::NoImageChosen => format!(
             "name one that has the tools of the project: {}=IMAGE",
             env_vars::MO_SANDBOX_IMAGE

@@ -13,6 +13,8 @@ const PROFILE: &str = "profile";
 const IMAGE: &str = "sandbox_image";
 const MEMORY: &str = "sandbox_memory";
 const CPUS: &str = "sandbox_cpus";
+const RUNTIME: &str = "sandbox_runtime";
+const PROCESSES: &str = "sandbox_pids";
 /// Before the name of a variable of the profile, in a run's record.
 const VARIABLE: &str = "env.";
 const LOCAL: &str = "local";
@@ -80,6 +82,9 @@ pub(crate) struct Surroundings {
     /// Bounds, as they were written.
     pub(crate) memory: Option<Setting<String>>,
     pub(crate) cpus: Option<Setting<String>>,
+    pub(crate) processes: Option<Setting<String>>,
+    /// What the engine makes a container with.
+    pub(crate) runtime: Option<Setting<String>>,
     variables: Vec<(String, String, Source)>,
 }
 
@@ -106,6 +111,8 @@ impl Surroundings {
             image: text(IMAGE, env_vars::MO_SANDBOX_IMAGE, &content.image)?,
             memory: text(MEMORY, env_vars::MO_SANDBOX_MEMORY, &content.memory)?,
             cpus: text(CPUS, env_vars::MO_SANDBOX_CPU, &content.cpus)?,
+            processes: text(PROCESSES, env_vars::MO_SANDBOX_PIDS, &None)?,
+            runtime: text(RUNTIME, env_vars::MO_SANDBOX_RUNTIME, &None)?,
             variables: content
                 .env
                 .iter()
@@ -122,6 +129,8 @@ impl Surroundings {
             image: None,
             memory: None,
             cpus: None,
+            processes: None,
+            runtime: None,
             variables: Vec::new(),
         }
     }
@@ -144,6 +153,8 @@ impl Surroundings {
             image: text(IMAGE),
             memory: text(MEMORY),
             cpus: text(CPUS),
+            processes: text(PROCESSES),
+            runtime: text(RUNTIME),
             variables: variables.collect(),
         })
     }
@@ -161,8 +172,9 @@ impl Surroundings {
         let as_written = |setting: &Setting<String>| setting.record(setting.value.clone());
         let mut records: Vec<SettingRecord> = self.profile.iter().map(as_written).collect();
         records.extend(self.network.records());
+        records.extend(self.processes.iter().map(as_written));
         if backend != LOCAL {
-            let settings = [&self.image, &self.memory, &self.cpus];
+            let settings = [&self.image, &self.memory, &self.cpus, &self.runtime];
             records.extend(settings.into_iter().flatten().map(as_written));
         }
         let variables = self.variables.iter();

@@ -41,7 +41,7 @@ impl GlobalSettings {
                 program: self.program.clone(),
                 hidden: vec![self.home.value.clone()],
                 home: self.environment.path("HOME"),
-                processes: self.container_limits(surroundings)?.processes,
+                processes: container_limits(surroundings)?.processes,
                 ledger: Some(ledger_directory),
                 ..ConfinedSettings::default()
             },
@@ -82,13 +82,16 @@ impl GlobalSettings {
     }
 
     fn docker_settings(&self, surroundings: &Surroundings) -> Result<DockerSettings, CommandError> {
-        let environment = &self.environment;
+        let value = |setting: &Option<Setting<String>>| {
+            let setting = setting.as_ref();
+            setting.map(|setting| setting.value.clone())
+        };
         Ok(DockerSettings {
             endpoint: self.docker_endpoint()?,
-            image: surroundings.image.as_ref().map(|image| image.value.clone()),
-            runtime: environment.text(env_vars::MO_SANDBOX_RUNTIME)?,
+            image: value(&surroundings.image),
+            runtime: value(&surroundings.runtime),
             node_program: self.node_program(),
-            limits: self.container_limits(surroundings)?,
+            limits: container_limits(surroundings)?,
             has_network: surroundings.network.policy.value == NetworkPolicy::Full,
             ledger: Some(ledger_directory(&self.home.value)),
             ..DockerSettings::default()
@@ -103,31 +106,27 @@ impl GlobalSettings {
                 |path| self.current_directory.join(path),
             )
     }
+}
 
-    fn container_limits(
-        &self,
-        surroundings: &Surroundings,
-    ) -> Result<ContainerLimits, CommandError> {
-        let text = |name| self.environment.text(name);
-        let mut limits = ContainerLimits::default();
-        if let Some(size) = &surroundings.memory {
-            let name = label(size);
-            let memory = parse_size(&name, &size.value)?;
-            if !MEMORY.contains(&memory) {
-                return Err(CommandError::usage(format!("{name} is `{}`", size.value))
-                    .hint("set it to a size from 16M to 16T"));
-            }
-            limits.memory = memory;
+fn container_limits(surroundings: &Surroundings) -> Result<ContainerLimits, CommandError> {
+    let mut limits = ContainerLimits::default();
+    if let Some(size) = &surroundings.memory {
+        let name = label(size);
+        let memory = parse_size(&name, &size.value)?;
+        if !MEMORY.contains(&memory) {
+            return Err(CommandError::usage(format!("{name} is `{}`", size.value))
+                .hint("set it to a size from 16M to 16T"));
         }
-        if let Some(limit) = &surroundings.cpus {
-            limits.processors = Some(parse_processors(limit)?);
-        }
-        if let Some(count) = text(env_vars::MO_SANDBOX_PIDS)? {
-            let count = parse_count(env_vars::MO_SANDBOX_PIDS, &count, MOST_PROCESSES)?;
-            limits.processes = u32::try_from(count).unwrap_or(u32::MAX);
-        }
-        Ok(limits)
+        limits.memory = memory;
     }
+    if let Some(limit) = &surroundings.cpus {
+        limits.processors = Some(parse_processors(limit)?);
+    }
+    if let Some(count) = &surroundings.processes {
+        let count = parse_count(&label(count), &count.value, MOST_PROCESSES)?;
+        limits.processes = u32::try_from(count).unwrap_or(u32::MAX);
+    }
+    Ok(limits)
 }
 
 fn parse_processors(limit: &Setting<String>) -> Result<Processors, CommandError> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mini_ork_control::run::RunEvent;
-use mini_ork_testkit::{Call, ContainerEngine, Running, wait_for};
+use mini_ork_testkit::{Call, ContainerEngine, GVISOR, Running, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -372,6 +372,53 @@ fn a_run_is_recovered_after_its_engine_was_started_anew() {
     assert_eq!(text(&view, "status"), "published", "{view:#}");
     let started = fs_err::read_to_string(attempt.join("started")).unwrap();
     assert_eq!(started.lines().count(), 1, "it ran once");
+    world.assert_nothing_is_left();
+}
+
+/// What a run began with holds, whatever the environment and the names of images say by then.
+#[test]
+fn a_run_is_recovered_behind_the_boundary_that_it_began_with() {
+    let Some(world) = World::on(ContainerEngine::start_with_gvisor()) else {
+        return;
+    };
+    world.lane(WAITING);
+    let engine = &world.engine;
+    engine.docker(&["tag", &world.image, "tools"]);
+    let image = engine.docker(&["inspect", "--format", "{{.Id}}", "tools"]);
+    let run = world.run().env("MO_SANDBOX_IMAGE", "tools");
+    let run = run
+        .env("MO_SANDBOX_RUNTIME", GVISOR)
+        .env("MO_SANDBOX_PIDS", "300");
+    let (running, _) = world.begun(run);
+    killed(running);
+    world.gc(&[]);
+    let changed = [
+        "create",
+        "--name",
+        "changed",
+        "--network",
+        "none",
+        "tools",
+        "sh",
+    ];
+    engine.docker(&changed);
+    engine.docker(&["commit", "--change", "ENV OTHER=1", "changed", "tools"]);
+    engine.docker(&["rm", "changed"]);
+    let view = world
+        .call(&["recover", "--json"])
+        .without_env("MO_SANDBOX_IMAGE")
+        .run()
+        .expect(0)
+        .json();
+    assert_eq!(text(&view, "status"), "published", "{view:#}");
+    let isolation = text(&view, "isolation");
+    assert!(isolation.contains("runtime runsc"), "{isolation}");
+    assert!(isolation.contains(image.trim()), "{isolation}");
+    let record = world.env.run_directory(text(&view, "run")).join("run.json");
+    let record: Value = serde_json::from_slice(&fs_err::read(record).unwrap()).unwrap();
+    let settings = record["settings"].as_array().unwrap();
+    let pids = settings.iter().find(|one| one["name"] == "sandbox_pids");
+    assert_eq!(pids.unwrap()["value"], "300", "{settings:#?}");
     world.assert_nothing_is_left();
 }
 

@@ -65,7 +65,7 @@ impl DockerBoundary {
     /// program for the inside. Makes nothing. What was found is said in one sentence.
     pub async fn check(&self) -> Result<String, DockerError> {
         let client = engine::connect(&self.settings.endpoint).await?;
-        let plan = self.plan(&client, None).await?;
+        let plan = self.plan(&client, None, None).await?;
         Ok(format!(
             "engine {} at {}, image {} ({}), runtime {}",
             plan.engine,
@@ -81,7 +81,13 @@ impl DockerBoundary {
         Ledger::at(own.clone().unwrap_or_else(|| drive.private.clone()))
     }
 
-    async fn plan(&self, client: &Docker, known: Option<EngineKind>) -> Result<Plan, DockerError> {
+    /// `pinned` is the id of the image with that name when the run began.
+    async fn plan(
+        &self,
+        client: &Docker,
+        known: Option<EngineKind>,
+        pinned: Option<&str>,
+    ) -> Result<Plan, DockerError> {
         let settings = &self.settings;
         let image = settings.image.clone().ok_or(DockerError::NoImageChosen)?;
         let machine = node_program::check(&settings.node_program)?;
@@ -91,11 +97,18 @@ impl DockerBoundary {
                 None => EngineKind::of(client, &settings.endpoint).await,
             }
         };
-        let (found, kind) = tokio::join!(client.inspect_image(&image), kind);
+        let wanted = pinned.unwrap_or(&image);
+        let (found, kind) = tokio::join!(client.inspect_image(wanted), kind);
         let found = match found {
             Ok(found) => found,
             Err(error) if engine::is_missing(&error) => {
-                return Err(DockerError::NoImage { image });
+                return Err(match pinned {
+                    Some(id) => DockerError::ImageGone {
+                        image,
+                        id: id.to_owned(),
+                    },
+                    None => DockerError::NoImage { image },
+                });
             }
             Err(error) => return Err(DockerError::engine("look for the image")(error)),
         };
@@ -129,14 +142,18 @@ impl DockerBoundary {
         })
     }
 
-    async fn make(&self, drive: &Drive) -> Result<(Made, Docker), DockerError> {
+    async fn make(
+        &self,
+        drive: &Drive,
+        pinned: Option<&str>,
+    ) -> Result<(Made, Docker), DockerError> {
         let settings = &self.settings;
         let known = EngineKind::known(&settings.endpoint);
         let client = match &known {
             Some(known) => engine::reconnect(&settings.endpoint, known)?,
             None => engine::connect(&settings.endpoint).await?,
         };
-        let plan = self.plan(&client, known).await?;
+        let plan = self.plan(&client, known, pinned).await?;
         let authorities = Authorities::read(&settings.authorities)?;
         let mut environment = plan.environment.clone();
         if !authorities.is_empty() {
@@ -204,18 +221,17 @@ impl DockerBoundary {
         Ok((made, client))
     }
 
-    /// The container on record, when it still runs. What is left of one that does not is removed.
-    async fn adopt(&self, drive: &Drive) -> Result<Option<(Made, Docker)>, DockerError> {
-        let ledger = self.ledger(drive);
-        let Some(mut record) = ledger.read(&drive.name).map_err(DockerError::Record)? else {
-            return Ok(None);
-        };
-        let SandboxKind::Docker(container) = record.kind.clone() else {
-            return Ok(None);
-        };
+    /// The container of `record`, when it still runs. What is left of one that does not is removed.
+    async fn adopt(
+        &self,
+        drive: &Drive,
+        mut record: SandboxRecord,
+        container: ContainerRecord,
+    ) -> Result<Option<(Made, Docker)>, DockerError> {
         if !record.is_open() {
             return Ok(None);
         }
+        let ledger = self.ledger(drive);
         let client = engine::connect(&container.endpoint).await?;
         let why = match own(&client, &record, &container).await? {
             Some(seen) if seen.running => {
@@ -262,9 +278,18 @@ impl Boundary for DockerBoundary {
     }
 
     async fn raise(&self, drive: &Drive) -> Result<Sandbox, WorkspaceError> {
-        let (made, client) = match self.adopt(drive).await? {
+        let known = self.ledger(drive).read(&drive.name);
+        let known = known.map_err(DockerError::Record)?;
+        let (mut adopted, mut pinned) = (None, None);
+        if let Some(record) = known
+            && let SandboxKind::Docker(container) = record.kind.clone()
+        {
+            pinned = Some(container.image_id.clone());
+            adopted = self.adopt(drive, record, container).await?;
+        }
+        let (made, client) = match adopted {
             Some(adopted) => adopted,
-            None => self.make(drive).await?,
+            None => self.make(drive, pinned.as_deref()).await?,
         };
         let container = made.container;
         let isolation = format!(

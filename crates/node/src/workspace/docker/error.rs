@@ -31,6 +31,16 @@ pub enum DockerError {
         /// As it was asked for.
         image: String,
     },
+    /// The engine no longer has the image that a run began with.
+    #[error(
+        "the container engine no longer has the image that `{image}` was when the run began ({id})"
+    )]
+    ImageGone {
+        /// As it was asked for.
+        image: String,
+        /// Its id.
+        id: String,
+    },
     /// No image was named.
     #[error("no image was chosen for the `docker` backend")]
     NoImageChosen,
