@@ -6,23 +6,18 @@ use std::path::{Path, PathBuf};
 
 use crate::sys::files::read_bounded;
 
-/// The variables by which users name such certificates, and by which programs find them.
-pub const AUTHORITY_VARIABLES: [&str; 6] = [
+/// The variables by which users name such certificates, and by which programs find them. By the
+/// last two, tools find them whatever a machine's own configuration of theirs says.
+pub const AUTHORITY_VARIABLES: [&str; 8] = [
     "SSL_CERT_FILE",
     "NODE_EXTRA_CA_CERTS",
     "REQUESTS_CA_BUNDLE",
     "CURL_CA_BUNDLE",
     "GIT_SSL_CAINFO",
     "CARGO_HTTP_CAINFO",
+    "PIP_CERT",
+    "npm_config_cafile",
 ];
-
-/// By these tools find them whatever a machine's own configuration of theirs says.
-const OF_TOOLS: [&str; 2] = ["npm_config_cafile", "PIP_CERT"];
-
-/// The names of all variables by which programs find certificates.
-pub(crate) fn variables() -> impl Iterator<Item = &'static str> {
-    AUTHORITY_VARIABLES.into_iter().chain(OF_TOOLS)
-}
 
 /// Where systems have the certificates that everybody trusts.
 pub(crate) const BUNDLES: [&str; 5] = [
@@ -83,11 +78,10 @@ impl Authorities {
     }
 }
 
-/// The certificates of this machine.
-pub(crate) fn of_this_machine() -> Vec<Vec<u8>> {
-    let bundles = BUNDLES.iter().map(Path::new);
-    let mut found = bundles.filter_map(|path| read(path).ok());
-    found.next().into_iter().collect()
+/// The certificates of this machine, and where they are.
+pub(crate) fn of_this_machine() -> Option<(&'static Path, Vec<u8>)> {
+    let mut bundles = BUNDLES.iter().map(Path::new);
+    bundles.find_map(|path| Some((path, read(path).ok()?)))
 }
 
 /// They are links on many systems.

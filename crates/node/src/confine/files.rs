@@ -95,6 +95,10 @@ impl Surroundings {
         for path in &spec.writable {
             shown.push(Shown::look(path.as_os_str(), false)?);
         }
+        for (file, covered) in &spec.replaced {
+            let place = Shown::look(covered.as_os_str(), true)?.target;
+            shown.push(Shown::look(file.as_os_str(), true)?.at(place));
+        }
         // What is inside of another comes after it. The sort is stable: of two for the same place
         // the one that can be written is on top.
         shown.sort_by_key(|shown| depth(&shown.target));
@@ -127,8 +131,8 @@ impl Shown {
         })
     }
 
-    fn at(mut self, target: &str) -> Self {
-        self.target = PathBuf::from(target);
+    fn at(mut self, target: impl Into<PathBuf>) -> Self {
+        self.target = target.into();
         self
     }
 }

@@ -54,6 +54,8 @@ pub struct Confinement {
     pub writable: Vec<ByteString>,
     /// Files and directories that are seen even where what is around them is hidden.
     pub readable: Vec<ByteString>,
+    /// Files that are seen in the place of others: each with the one that it covers.
+    pub replaced: Vec<(ByteString, ByteString)>,
     /// Directories that are empty inside, beside `/run`, `/tmp`, `/var/tmp` and `/dev`.
     pub hidden: Vec<ByteString>,
     /// The directory that is `/tmp` and `/var/tmp` inside.

@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use super::{
     Access, Drive, Ledger, SandboxKind, SandboxRecord, SandboxState, Share, WorkspaceError,
 };
-use crate::certificates::{self, Authorities, of_this_machine};
+use crate::certificates::{AUTHORITY_VARIABLES, Authorities, of_this_machine};
 use crate::confine::{self, Confinement, SOCKET_DESCRIPTOR, confine};
 use crate::egress::{AllowList, LoopbackPlan};
 use crate::session::{
@@ -162,6 +162,10 @@ impl ConfinedBoundary {
             shares.map(|share| path(&share.host))
         };
         let certificates = self.write_certificates(private)?;
+        let (bundle, covered) = match &certificates {
+            Some((bundle, covered)) => (Some(path(bundle)), covered.map(path)),
+            None => (None, None),
+        };
         let plan = LoopbackPlan::new(&self.settings.allowed);
         let machine = rustix::system::uname();
         let machine = machine.nodename().to_string_lossy().into_owned();
@@ -178,8 +182,10 @@ impl ConfinedBoundary {
             writable: of(Access::ReadWrite).collect(),
             readable: of(Access::ReadOnly)
                 .chain([program])
-                .chain(certificates.as_deref().map(path))
+                .chain(bundle.clone())
                 .collect(),
+            // Many programs know that place alone.
+            replaced: bundle.zip(covered).into_iter().collect(),
             hidden: self
                 .settings
                 .hidden
@@ -200,16 +206,21 @@ impl ConfinedBoundary {
         )?)
     }
 
-    /// Those of this machine with the user's own; none where there are none of these.
-    fn write_certificates(&self, private: &Path) -> Result<Option<PathBuf>, WorkspaceError> {
+    /// Those of this machine with the user's own, and where this machine has its own; none where
+    /// the user has none.
+    fn write_certificates(
+        &self,
+        private: &Path,
+    ) -> Result<Option<(PathBuf, Option<&'static Path>)>, WorkspaceError> {
         let authorities = Authorities::read(&self.settings.authorities)?;
         if authorities.is_empty() {
             return Ok(None);
         }
         let file = private.join(CERTIFICATES);
-        let bundle = authorities.bundle(&of_this_machine());
+        let (covered, own) = of_this_machine().unzip();
+        let bundle = authorities.bundle(own.as_slice());
         fs_err::write(&file, bundle).map_err(WorkspaceError::Remembered)?;
-        Ok(Some(file))
+        Ok(Some((file, covered)))
     }
 
     fn sandbox(&self, drive: &Drive, first: ProcessIdentity, token: SecretBytes) -> Sandbox {
@@ -233,7 +244,7 @@ impl ConfinedBoundary {
         }
         if !self.settings.authorities.is_empty() {
             let file = drive.private.join(CERTIFICATES);
-            let names = certificates::variables();
+            let names = AUTHORITY_VARIABLES.into_iter();
             environment.extend(names.map(|name| (name.into(), file.clone().into())));
         }
         Sandbox {

@@ -59,6 +59,7 @@ impl Boxed {
             env,
             cwd: self.work().as_path().into(),
             writable: vec![self.work().as_path().into()],
+            replaced: Vec::new(),
             readable: vec![text(PROGRAM)],
             hidden: Vec::new(),
             temporary: self.root.path().join("tmp").as_path().into(),

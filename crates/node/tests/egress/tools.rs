@@ -262,6 +262,7 @@ impl World {
              direct() {{ env -u HTTP_PROXY -u http_proxy -u HTTPS_PROXY -u https_proxy -u ALL_PROXY -u all_proxy \"$@\"; }}\n\
              try() {{ name=$1; shift; \"$@\" > out 2>&1 && echo \"$name works\" || {{ echo \"$name failed\"; cat out; }}; }}\n\
              try curl curl -sSf {base}/demo; try curl-direct direct curl -sSf {base}/demo\n\
+             store() {{ env -u SSL_CERT_FILE -u SSL_CERT_DIR -u CURL_CA_BUNDLE \"$@\"; }}; try curl-store store curl -sSf {base}/demo\n\
              try git git clone -q {base}/repo.git one; try git-direct direct git clone -q {base}/repo.git two\n\
              curl -sS https://other.test/ > out 2>&1 || grep -o 403 out | head -n 1\n\
              try pip pip/bin/python3 -m pip download -q --no-deps --index-url {base}/simple/ demo\n\
@@ -280,6 +281,7 @@ impl World {
         let expected = [
             "curl works",
             "curl-direct works",
+            "curl-store works",
             "git works",
             "git-direct works",
             "403",

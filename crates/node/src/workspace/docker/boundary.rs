@@ -15,7 +15,7 @@ use super::engine;
 use super::kind::EngineKind;
 use super::removal::{own, remove_own};
 use super::{DockerError, certificates, node_program};
-use crate::certificates::{Authorities, variables};
+use crate::certificates::{AUTHORITY_VARIABLES, Authorities};
 use crate::egress::{AllowList, LoopbackPlan};
 use crate::session::{Boundary, Sandbox};
 use crate::sys::random_bytes;
@@ -157,9 +157,10 @@ impl DockerBoundary {
         let authorities = Authorities::read(&settings.authorities)?;
         let mut environment = plan.environment.clone();
         if !authorities.is_empty() {
-            environment.retain(|(name, _)| variables().all(|known| known != name));
+            environment.retain(|(name, _)| !AUTHORITY_VARIABLES.contains(&name.as_str()));
             let inside = certificates::INSIDE.to_owned();
-            environment.extend(variables().map(|name| (name.to_owned(), inside.clone())));
+            let names = AUTHORITY_VARIABLES.into_iter();
+            environment.extend(names.map(|name| (name.to_owned(), inside.clone())));
         }
         let token = random_bytes::<16>().map_err(DockerError::Record)?;
         let mut container = ContainerRecord {
@@ -362,7 +363,12 @@ async fn create(
     plan: &Plan,
     authorities: &Authorities,
 ) -> Result<(String, Option<Door>), DockerError> {
-    let certificates = certificates::make_place(authorities, &drive.private)?;
+    let certificates = if authorities.is_empty() {
+        None
+    } else {
+        let own = &plan.image_environment;
+        Some(certificates::bundle(client, container, drive, own, authorities).await?)
+    };
     let threshold = Door::directory(&drive.private).map_err(DockerError::Record)?;
     // Where there can be no socket, the engine starts a way in.
     let door = Door::open(&threshold).ok();
@@ -375,7 +381,7 @@ async fn create(
         names: &LoopbackPlan::new(&settings.allowed),
         kind: &plan.kind,
         has_network: settings.has_network,
-        certificates: certificates.as_deref(),
+        certificates: certificates.as_ref(),
         door: &threshold,
     })?;
     let options = CreateContainerOptionsBuilder::new()
@@ -385,10 +391,6 @@ async fn create(
         .create_container(Some(options), body)
         .await
         .map_err(|error| not_made(error, container))?;
-    if let Some(file) = &certificates {
-        let own = &plan.image_environment;
-        certificates::complete(client, &container.name, own, authorities, file).await?;
-    }
     client
         .start_container(&container.name, None::<StartContainerOptions>)
         .await
@@ -407,7 +409,7 @@ async fn create(
 }
 
 /// What it means that the engine did not make or start a container.
-fn not_made(error: Error, container: &ContainerRecord) -> DockerError {
+pub(super) fn not_made(error: Error, container: &ContainerRecord) -> DockerError {
     let Error::DockerResponseServerError {
         status_code,
         message,

@@ -1,14 +1,21 @@
 //! The certificates of a container: the image's own, and those that the user trusts besides.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
 
 use bollard::Docker;
-use bollard::query_parameters::DownloadFromContainerOptionsBuilder;
+use bollard::models::{ContainerCreateBody, HostConfig};
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, DownloadFromContainerOptionsBuilder,
+};
 use futures_util::StreamExt as _;
 
-use super::DockerError;
-use crate::certificates::{Authorities, BUNDLES, LONGEST_BUNDLE, variables};
+use super::boundary::not_made;
+use super::container::{ContainerRecord, NO_NETWORK, NODE_PROGRAM, labels};
+use super::{DockerError, engine};
+use crate::certificates::{AUTHORITY_VARIABLES, Authorities, BUNDLES, LONGEST_BUNDLE};
+use crate::workspace::Drive;
 
 /// Where programs find them.
 pub(super) const INSIDE: &str = "/opt/mini-ork/certificates.pem";
@@ -16,53 +23,118 @@ pub(super) const INSIDE: &str = "/opt/mini-ork/certificates.pem";
 const FILE: &str = "certificates.pem";
 /// Size of the header of a member, and of what contents are filled up to.
 const BLOCK: usize = 512;
+/// Most links that lead to a file of certificates.
+const MOST_LINKS: usize = 8;
 
-/// Makes the file that a container is to have; none where the user trusts nobody besides.
-pub(super) fn make_place(
-    authorities: &Authorities,
-    private: &Path,
-) -> Result<Option<PathBuf>, DockerError> {
-    if authorities.is_empty() {
-        return Ok(None);
-    }
-    let file = private.join(FILE);
-    fs_err::write(&file, authorities.bundle(&[])).map_err(DockerError::Record)?;
-    Ok(Some(file))
+/// The certificates of a container.
+#[derive(Debug)]
+pub(super) struct Bundle {
+    /// The file on this machine.
+    pub(super) file: PathBuf,
+    /// Where the image has its own. Many programs know that place alone, so it is covered.
+    pub(super) covered: PathBuf,
 }
 
-/// Adds the certificates of the image of `container`, which was made and not started.
-pub(super) async fn complete(
+/// Makes the certificates that `container` is to have: those of its image with the user's. Those of
+/// the image are read from a container of its name that is never started, and is gone afterwards:
+/// in one that has the file mounted they could not be seen.
+pub(super) async fn bundle(
+    client: &Docker,
+    container: &ContainerRecord,
+    drive: &Drive,
+    environment: &[String],
+    authorities: &Authorities,
+) -> Result<Bundle, DockerError> {
+    let body = ContainerCreateBody {
+        image: Some(container.image_id.clone()),
+        entrypoint: Some(vec![NODE_PROGRAM.to_owned()]),
+        labels: Some(labels(drive)?),
+        host_config: Some(HostConfig {
+            network_mode: Some(NO_NETWORK.to_owned()),
+            ..HostConfig::default()
+        }),
+        ..ContainerCreateBody::default()
+    };
+    let options = CreateContainerOptionsBuilder::new()
+        .name(&container.name)
+        .build();
+    client
+        .create_container(Some(options), body)
+        .await
+        .map_err(|error| not_made(error, container))?;
+    let found = of_image(client, &container.name, environment).await;
+    engine::remove(client, &container.name).await?;
+    let (covered, own) = found?;
+    let file = drive.private.join(FILE);
+    fs_err::write(&file, authorities.bundle(&own)).map_err(DockerError::Record)?;
+    Ok(Bundle { file, covered })
+}
+
+/// Where an image has its certificates, and all that it has.
+async fn of_image(
     client: &Docker,
     container: &str,
     environment: &[String],
-    authorities: &Authorities,
-    file: &Path,
-) -> Result<(), DockerError> {
+) -> Result<(PathBuf, Vec<Vec<u8>>), DockerError> {
     let named = environment.iter().filter_map(|entry| {
         let (name, value) = entry.split_once('=')?;
-        let is_named = variables().any(|known| known == name);
+        let is_named = AUTHORITY_VARIABLES.contains(&name);
         (is_named && value.starts_with('/')).then_some(value)
     });
     let mut own = Vec::new();
     for path in named {
-        own.extend(download(client, container, path).await?);
+        let found = read(client, container, Path::new(path)).await?;
+        own.extend(found.map(|(_, content)| content));
     }
     for path in BUNDLES {
-        if let Some(bundle) = download(client, container, path).await? {
-            own.push(bundle);
-            break;
+        if let Some((path, content)) = read(client, container, Path::new(path)).await? {
+            own.push(content);
+            return Ok((path, own));
         }
     }
-    // The same file, which the container has mounted.
-    fs_err::write(file, authorities.bundle(&own)).map_err(DockerError::Record)
+    Ok((BUNDLES[0].into(), own))
 }
 
-/// A regular file of a container; none when there is no such file.
-async fn download(
+/// A regular file of a container, wherever links lead, and where it is; none when there is no such
+/// file.
+async fn read(
     client: &Docker,
     container: &str,
-    path: &str,
-) -> Result<Option<Vec<u8>>, DockerError> {
+    path: &Path,
+) -> Result<Option<(PathBuf, Vec<u8>)>, DockerError> {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let archive = download(client, container, &path).await?;
+        match first_member(&archive) {
+            Some(Member::File(content)) => return Ok(Some((path, content.to_owned()))),
+            Some(Member::Link(target)) => path = follow(&path, target),
+            None => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+/// Where a link at `path` leads.
+fn follow(path: &Path, target: &Path) -> PathBuf {
+    let mut found = PathBuf::from("/");
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    for component in parent.join(target).components() {
+        match component {
+            Component::Normal(name) => found.push(name),
+            Component::ParentDir => {
+                found.pop();
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The archive of one file of a container; empty when there is no such file.
+async fn download(client: &Docker, container: &str, path: &Path) -> Result<Vec<u8>, DockerError> {
+    let Some(path) = path.to_str() else {
+        return Ok(Vec::new());
+    };
     let options = DownloadFromContainerOptionsBuilder::new()
         .path(path)
         .build();
@@ -71,7 +143,7 @@ async fn download(
     while let Some(piece) = pieces.next().await {
         match piece {
             Ok(piece) => archive.extend_from_slice(&piece),
-            Err(error) if super::engine::is_missing(&error) => return Ok(None),
+            Err(error) if engine::is_missing(&error) => return Ok(Vec::new()),
             Err(error) => return Err(DockerError::engine("read the image's certificates")(error)),
         }
         if archive.len() as u64 > LONGEST_BUNDLE {
@@ -79,12 +151,19 @@ async fn download(
             return Err(DockerError::Record(error));
         }
     }
-    Ok(first_file(&archive).map(<[u8]>::to_vec))
+    Ok(archive)
 }
 
-/// The content of the first member of a tar archive, when that is a regular file. Members that
+/// What an archive begins with.
+#[derive(Debug, PartialEq, Eq)]
+enum Member<'a> {
+    File(&'a [u8]),
+    Link(&'a Path),
+}
+
+/// The first member of a tar archive, when that is a regular file or a symbolic link. Members that
 /// describe the next one are passed over.
-fn first_file(archive: &[u8]) -> Option<&[u8]> {
+fn first_member(archive: &[u8]) -> Option<Member<'_>> {
     let mut rest = archive;
     loop {
         let header = rest.get(..BLOCK)?;
@@ -93,7 +172,12 @@ fn first_file(archive: &[u8]) -> Option<&[u8]> {
         let size = usize::from_str_radix(std::str::from_utf8(size).ok()?, 8).ok()?;
         let end = BLOCK.checked_add(size)?;
         match header[156] {
-            b'0' | 0 => return rest.get(BLOCK..end),
+            b'0' | 0 => return rest.get(BLOCK..end).map(Member::File),
+            b'2' => {
+                let target = header[157..257].split(|byte| *byte == 0).next()?;
+                let target = Path::new(std::ffi::OsStr::from_bytes(target));
+                return (!target.as_os_str().is_empty()).then_some(Member::Link(target));
+            }
             b'x' | b'g' => rest = rest.get(end.checked_next_multiple_of(BLOCK)?..)?,
             _ => return None,
         }
@@ -123,10 +207,28 @@ mod tests {
             member(b'0', b"content"),
             vec![0; 1024],
         ];
-        assert_eq!(first_file(&archive.concat()).unwrap(), b"content");
-        assert_eq!(first_file(&member(b'2', b"")), None, "a link");
-        assert_eq!(first_file(&member(b'0', b"content")[..515]), None);
-        assert_eq!(first_file(&[]), None);
+        let file = Some(Member::File(b"content"));
+        assert_eq!(first_member(&archive.concat()), file);
+        let mut link = member(b'2', b"");
+        assert_eq!(first_member(&link), None, "to nothing");
+        link[157..163].copy_from_slice(b"../a/b");
+        let found = first_member(&link);
+        assert_eq!(found, Some(Member::Link(Path::new("../a/b"))));
+        assert_eq!(first_member(&member(b'0', b"content")[..515]), None);
+        assert_eq!(first_member(&[]), None);
+    }
+
+    #[test]
+    fn links_lead_on_inside_of_the_image() {
+        let path = Path::new("/etc/ssl/ca-bundle.pem");
+        for (target, found) in [
+            ("certs/all.pem", "/etc/ssl/certs/all.pem"),
+            ("../pki/./all.pem", "/etc/pki/all.pem"),
+            ("../../../../all.pem", "/all.pem"),
+            ("/var/lib/all.pem", "/var/lib/all.pem"),
+        ] {
+            assert_eq!(follow(path, Path::new(target)), Path::new(found));
+        }
     }
 
     proptest! {
@@ -135,7 +237,7 @@ mod tests {
             if archive.len() > 136 {
                 archive[124..124 + size.len()].copy_from_slice(size.as_bytes());
             }
-            let _ = first_file(&archive);
+            let _ = first_member(&archive);
         }
     }
 }

@@ -7,8 +7,9 @@ use bollard::models::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::certificates::{self, Bundle};
 use super::kind::EngineKind;
-use super::{DockerError, certificates, door};
+use super::{DockerError, door};
 use crate::egress::{LoopbackPlan, NAME_SERVER};
 use crate::session::SERVE_ARGUMENT;
 use crate::workspace::{Access, Drive, Share};
@@ -125,7 +126,7 @@ pub(super) struct Blueprint<'a> {
     /// Whether it has the engine's ordinary network, and no shim.
     pub(super) has_network: bool,
     /// The certificates of this machine's user and of the image.
-    pub(super) certificates: Option<&'a Path>,
+    pub(super) certificates: Option<&'a Bundle>,
     /// The directory of the socket to which the first process connects.
     pub(super) door: &'a Path,
 }
@@ -135,10 +136,6 @@ pub(super) fn body(blueprint: &Blueprint<'_>) -> Result<ContainerCreateBody, Doc
     let drive = blueprint.drive;
     let limits = blueprint.limits;
     let memory = i64::try_from(limits.memory).unwrap_or(i64::MAX);
-    let labels = HashMap::from([
-        (RUN_LABEL.to_owned(), drive.name.clone()),
-        (HOME_LABEL.to_owned(), text(&drive.private)?),
-    ]);
     let temporary = format!("rw,exec,nosuid,nodev,mode=1777,size={}", limits.temporary);
     let mut host_config = HostConfig {
         mounts: Some(mounts(blueprint)?),
@@ -207,10 +204,18 @@ pub(super) fn body(blueprint: &Blueprint<'_>) -> Result<ContainerCreateBody, Doc
             ..HealthConfig::default()
         }),
         stop_signal: Some("TERM".to_owned()),
-        labels: Some(labels),
+        labels: Some(labels(drive)?),
         host_config: Some(host_config),
         ..ContainerCreateBody::default()
     })
+}
+
+/// By which a container is known as that of a run.
+pub(super) fn labels(drive: &Drive) -> Result<HashMap<String, String>, DockerError> {
+    Ok(HashMap::from([
+        (RUN_LABEL.to_owned(), drive.name.clone()),
+        (HOME_LABEL.to_owned(), text(&drive.private)?),
+    ]))
 }
 
 /// A list of `count` of the `machine`'s processors. Runs that go on at the same time are spread over
@@ -233,11 +238,14 @@ fn mounts(blueprint: &Blueprint<'_>) -> Result<Vec<Mount>, DockerError> {
         inside: NODE_PROGRAM.into(),
         access: Access::ReadOnly,
     };
-    let certificates = blueprint.certificates.map(|file| Share {
-        host: file.to_owned(),
-        inside: certificates::INSIDE.into(),
-        access: Access::ReadOnly,
+    let certificates = blueprint.certificates.into_iter().flat_map(|bundle| {
+        [certificates::INSIDE.into(), bundle.covered.clone()].map(|inside| Share {
+            host: bundle.file.clone(),
+            inside,
+            access: Access::ReadOnly,
+        })
     });
+    let certificates: Vec<Share> = certificates.collect();
     let door = Share {
         host: blueprint.door.to_owned(),
         inside: door::DIRECTORY_INSIDE.into(),
@@ -360,7 +368,10 @@ mod tests {
             names: &LoopbackPlan::new(&AllowList::parse(["a.example"]).unwrap()),
             kind: &EngineKind::docker(),
             has_network: false,
-            certificates: Some(Path::new("/h/runs/abc/sandbox/certificates.pem")),
+            certificates: Some(&Bundle {
+                file: "/h/runs/abc/sandbox/certificates.pem".into(),
+                covered: "/etc/ssl/cert.pem".into(),
+            }),
             door: Path::new("/h/runs/abc/sandbox/door"),
         })
         .unwrap();
@@ -398,7 +409,8 @@ mod tests {
                 ("/workspace/run/nodes", false),
                 (NODE_PROGRAM, true),
                 (door::DIRECTORY_INSIDE, true),
-                (certificates::INSIDE, true)
+                (certificates::INSIDE, true),
+                ("/etc/ssl/cert.pem", true),
             ]
         );
     }
