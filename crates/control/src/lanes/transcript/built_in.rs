@@ -1,10 +1,10 @@
 use mini_ork_node::agent::{AgentEvent, EndReason};
-use mini_ork_node::model::{FailureClass, TokenUsage};
+use mini_ork_node::model::FailureClass;
 use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::words::{entry, said, tool_use_on};
-use super::{AgentFailureKind, Conclusion, Entry, EntryKind, add};
+use super::{AgentFailureKind, Conclusion, Entry, EntryKind};
 
 /// What the built-in agent prints.
 #[derive(Debug)]
@@ -23,18 +23,12 @@ impl BuiltIn {
             return;
         };
         match event {
-            AgentEvent::Start { .. } => {}
+            AgentEvent::Start { .. } | AgentEvent::Usage { .. } => {}
             AgentEvent::Text { text } => entries.extend(said(&text)),
             AgentEvent::Tool { name, input } => entries.push(tool_use_on(&name, &input)),
             AgentEvent::ToolEnd { ok: true, .. } => {}
             AgentEvent::ToolEnd { ok: false, output } => {
                 entries.push(entry(EntryKind::Noted, &format!("a tool failed: {output}")));
-            }
-            AgentEvent::Usage { usage } => {
-                if let Some(usage) = usage {
-                    let total = self.0.usage.get_or_insert_with(TokenUsage::default);
-                    add(total, usage);
-                }
             }
             AgentEvent::Note { text } => entries.push(entry(EntryKind::Noted, &text)),
             AgentEvent::End {
@@ -42,9 +36,8 @@ impl BuiltIn {
                 reason,
                 message,
                 answer,
-                turns,
+                ..
             } => {
-                self.0.turns = Some(turns);
                 self.0.set_answer(&answer);
                 if ok && reason.is_success() {
                     self.0.outcome = Ok(());

@@ -1,9 +1,9 @@
-use mini_ork_node::model::{FailureClass, TokenUsage};
+use mini_ork_node::model::FailureClass;
 use serde_json::Value;
 
 use super::failure::class;
 use super::words::{entry, said, tool_use};
-use super::{AgentFailureKind, Conclusion, Entry, EntryKind, add, count, money};
+use super::{AgentFailureKind, Conclusion, Entry, EntryKind, count, money};
 
 /// What `claude --output-format stream-json` prints.
 #[derive(Debug)]
@@ -36,11 +36,7 @@ impl Claude {
     fn result(&mut self, event: &Value, entries: &mut Vec<Entry>) {
         let text = event["result"].as_str().unwrap_or_default();
         self.0.set_answer(text);
-        self.0.turns = event["num_turns"]
-            .as_u64()
-            .and_then(|turns| u32::try_from(turns).ok());
         self.0.cost_usd = money(&event["total_cost_usd"]);
-        self.0.usage = usage(event);
         self.0.outcome = Ok(());
         if let Some((kind, message)) = problem(event, text) {
             self.0.fail(kind, message);
@@ -84,34 +80,6 @@ fn problem<'a>(event: &'a Value, text: &'a str) -> Option<(AgentFailureKind, &'a
         )),
         Some(_) => None,
     }
-}
-
-/// With the calls that it made beside the conversation, where it tells them.
-fn usage(event: &Value) -> Option<TokenUsage> {
-    if let Some(models) = event["modelUsage"]
-        .as_object()
-        .filter(|all| !all.is_empty())
-    {
-        let mut total = TokenUsage::default();
-        for model in models.values() {
-            let of_model = TokenUsage {
-                input: count(&model["inputTokens"]),
-                cache_read: count(&model["cacheReadInputTokens"]),
-                cache_write: count(&model["cacheCreationInputTokens"]),
-                output: count(&model["outputTokens"]),
-            };
-            add(&mut total, of_model);
-        }
-        return Some(total);
-    }
-    let usage = event["usage"].as_object()?;
-    let of = |key| usage.get(key).map(count).unwrap_or_default();
-    Some(TokenUsage {
-        input: of("input_tokens"),
-        cache_read: of("cache_read_input_tokens"),
-        cache_write: of("cache_creation_input_tokens"),
-        output: of("output_tokens"),
-    })
 }
 
 fn assistant(event: &Value, entries: &mut Vec<Entry>) {

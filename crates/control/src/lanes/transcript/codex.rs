@@ -1,9 +1,8 @@
-use mini_ork_node::model::TokenUsage;
 use serde_json::Value;
 
 use super::failure::{class, sentence_of};
 use super::words::{entry, said};
-use super::{AgentFailureKind, Conclusion, Entry, EntryKind, count};
+use super::{AgentFailureKind, Conclusion, Entry, EntryKind};
 
 /// What `codex exec --json` prints.
 #[derive(Debug)]
@@ -30,10 +29,7 @@ impl Codex {
                 }
                 entries.extend(completed(item));
             }
-            Some("turn.completed") => {
-                self.0.usage = usage(&event["usage"]);
-                self.0.outcome = Ok(());
-            }
+            Some("turn.completed") => self.0.outcome = Ok(()),
             Some("turn.failed") => {
                 let message = message_of(&event["error"]);
                 let kind = AgentFailureKind::Call(class(status_in(&message), &message));
@@ -115,20 +111,6 @@ fn status_in(message: &str) -> Option<u64> {
     let (_, after) = message.split_once("status")?;
     let digits = after.trim_start_matches([':', ' ']);
     digits.get(..3)?.parse().ok()
-}
-
-/// It counts what was read from the cache as input as well.
-fn usage(usage: &Value) -> Option<TokenUsage> {
-    usage.as_object()?;
-    let cache_read = count(&usage["cached_input_tokens"]);
-    let cache_write = count(&usage["cache_write_input_tokens"]);
-    let cached = cache_read.saturating_add(cache_write);
-    Some(TokenUsage {
-        input: count(&usage["input_tokens"]).saturating_sub(cached),
-        cache_read,
-        cache_write,
-        output: count(&usage["output_tokens"]),
-    })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ mod lines;
 mod opencode;
 mod words;
 
-use mini_ork_node::model::{FailureClass, TokenUsage};
+use mini_ork_node::model::FailureClass;
 use serde_json::Value;
 
 use self::lines::Lines;
@@ -51,12 +51,8 @@ pub struct Conclusion {
     pub answer: String,
     /// The session that [`super::LaunchContext::resume`] continues: short, and fit for an argument.
     pub session: Option<String>,
-    /// How often it asked the model for what to do next.
-    pub turns: Option<u32>,
     /// What it thinks that it cost, in US dollars. It knows the prices of few vendors.
     pub cost_usd: Option<f64>,
-    /// What it counted; see [`Driver::counts_whole_sessions`].
-    pub usage: Option<TokenUsage>,
     /// Lines that could not be read.
     pub unread_lines: u64,
     /// Whether it came to its end, or why not. An exit code says nothing about this.
@@ -172,23 +168,13 @@ fn read(
     }
 }
 
-impl Driver {
-    /// Whether [`Conclusion::usage`] is the sum over all rounds of a session, so that the sum of the
-    /// rounds before is to be taken off.
-    pub fn counts_whole_sessions(self) -> bool {
-        self == Self::Codex
-    }
-}
-
 impl Conclusion {
     /// What is known of an agent that has said nothing yet.
     fn of_silence() -> Self {
         Self {
             answer: String::new(),
             session: None,
-            turns: None,
             cost_usd: None,
-            usage: None,
             unread_lines: 0,
             outcome: Err(AgentFailure {
                 kind: AgentFailureKind::NoEnd,
@@ -234,13 +220,6 @@ fn money(value: &Value) -> Option<f64> {
     value
         .as_f64()
         .filter(|amount| amount.is_finite() && *amount >= 0.0)
-}
-
-fn add(total: &mut TokenUsage, more: TokenUsage) {
-    total.input = total.input.saturating_add(more.input);
-    total.cache_read = total.cache_read.saturating_add(more.cache_read);
-    total.cache_write = total.cache_write.saturating_add(more.cache_write);
-    total.output = total.output.saturating_add(more.output);
 }
 
 #[cfg(test)]

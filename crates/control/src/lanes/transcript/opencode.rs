@@ -1,9 +1,9 @@
-use mini_ork_node::model::{FailureClass, TokenUsage};
+use mini_ork_node::model::FailureClass;
 use serde_json::Value;
 
 use super::failure::{class, sentence_of};
 use super::words::{entry, said, tool_use};
-use super::{AgentFailureKind, Conclusion, Entry, EntryKind, LONGEST_ANSWER, add, count, money};
+use super::{AgentFailureKind, Conclusion, Entry, EntryKind, LONGEST_ANSWER, money};
 
 /// What `opencode run --format json` prints. It has no event for its end, so the last step tells.
 #[derive(Debug)]
@@ -11,8 +11,6 @@ pub(super) struct Opencode {
     conclusion: Conclusion,
     /// What was said in the step that goes on.
     step: String,
-    turns: u32,
-    usage: TokenUsage,
     cost_usd: f64,
 }
 
@@ -21,8 +19,6 @@ impl Default for Opencode {
         Self {
             conclusion: Conclusion::of_silence(),
             step: String::new(),
-            turns: 0,
-            usage: TokenUsage::default(),
             cost_usd: 0.0,
         }
     }
@@ -66,18 +62,12 @@ impl Opencode {
 
     pub(super) fn conclude(self) -> Conclusion {
         let mut conclusion = self.conclusion;
-        if self.turns > 0 {
-            conclusion.turns = Some(self.turns);
-            conclusion.usage = Some(self.usage);
-            // It names no cost for models whose price it does not know.
-            conclusion.cost_usd = Some(self.cost_usd).filter(|cost| *cost > 0.0);
-        }
+        // It names no cost for models whose price it does not know.
+        conclusion.cost_usd = Some(self.cost_usd).filter(|cost| *cost > 0.0);
         conclusion
     }
 
     fn step_finish(&mut self, part: &Value, entries: &mut Vec<Entry>) {
-        self.turns = self.turns.saturating_add(1);
-        add(&mut self.usage, usage(&part["tokens"]));
         let cost = self.cost_usd + money(&part["cost"]).unwrap_or(0.0);
         if cost.is_finite() {
             self.cost_usd = cost;
@@ -107,15 +97,6 @@ impl Opencode {
         };
         self.conclusion.fail(kind, message);
         entries.push(entry(EntryKind::Failed, message));
-    }
-}
-
-fn usage(tokens: &Value) -> TokenUsage {
-    TokenUsage {
-        input: count(&tokens["input"]),
-        cache_read: count(&tokens["cache"]["read"]),
-        cache_write: count(&tokens["cache"]["write"]),
-        output: count(&tokens["output"]).saturating_add(count(&tokens["reasoning"])),
     }
 }
 

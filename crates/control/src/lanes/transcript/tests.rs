@@ -1,4 +1,4 @@
-use mini_ork_node::model::{FailureClass, TokenUsage};
+use mini_ork_node::model::FailureClass;
 use proptest::prelude::*;
 
 use super::{AgentFailureKind, Conclusion, Entry, EntryKind, TranscriptParser};
@@ -72,43 +72,28 @@ fn call(class: FailureClass) -> AgentFailureKind {
 
 #[test]
 fn a_piece_of_work_of_each_agent_is_understood() {
-    for (driver, text, session, turns, usage) in [
+    for (driver, text, session) in [
         (
             Driver::ClaudeCode,
             CLAUDE,
             Some("97dd1b38-dea3-48f9-ac96-9cbd1a73d8b8"),
-            Some(2),
-            [200, 14, 10, 84],
         ),
         (
             Driver::Codex,
             CODEX,
             Some("01a22813-91bf-7dd3-b3b6-49a3cbd262fa"),
-            None,
-            [140, 60, 0, 84],
         ),
         (
             Driver::Opencode,
             OPENCODE,
             Some("ses_dd7ec5a74ffeyv60Go45EbGBmz"),
-            Some(2),
-            [140, 60, 0, 84],
         ),
-        (Driver::BuiltIn, BUILT_IN, None, Some(3), [30, 1, 2, 7]),
+        (Driver::BuiltIn, BUILT_IN, None),
     ] {
         let found = conclude(driver, text);
         assert_eq!(found.outcome, Ok(()), "{driver:?}");
         assert_eq!(found.answer, "All done");
         assert_eq!(found.session.as_deref(), session);
-        assert_eq!(found.turns, turns);
-        let [input, cache_read, cache_write, output] = usage;
-        let usage = TokenUsage {
-            input,
-            cache_read,
-            cache_write,
-            output,
-        };
-        assert_eq!(found.usage, Some(usage), "{driver:?}");
         assert_eq!(found.unread_lines, 0);
         let cost = found.cost_usd.map(|cost| format!("{cost:.6}"));
         let named = (driver == Driver::ClaudeCode).then_some("0.001902");
