@@ -9,6 +9,7 @@ mod costs;
 mod diff;
 mod doctor;
 mod drive;
+mod dry_run;
 mod help;
 mod image;
 mod init;
@@ -37,6 +38,7 @@ use clap::Parser as _;
 
 pub(crate) use costs::{Spending, SpendingGroup};
 pub(crate) use doctor::{Check, Found};
+pub(crate) use dry_run::PlannedSandbox;
 pub(crate) use image::{PrunedImage, ShownImage};
 pub(crate) use lanes::DescribedLane;
 pub(crate) use sandboxes::{ShownContainer, ShownSandbox};

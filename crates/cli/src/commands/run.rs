@@ -20,6 +20,7 @@ use super::drive::{
     broken_off, conclude, drive, execution, fault_point, find_git, missing_keys, open_workspace,
     run_error, user_excludes,
 };
+use super::dry_run::dry_run;
 use super::preflight::{check_lanes, check_places};
 use super::sandbox::check_sandbox;
 use super::sandboxes::{MAX_AGE_BESIDE_A_RUN, plain_sweep, sweep_before};
@@ -48,7 +49,8 @@ fn carry_out(
         .transpose()?;
     let (request, models) = request(settings, global, redactor)?;
     if settings.dry_run {
-        return dry_run(&request, settings.json);
+        let plan = make_plan(&request, placeholder()?).map_err(|error| plan_error(&error))?;
+        return dry_run(&plan, &request, settings, global);
     }
     run::require_room(&global.home.value).map_err(|error| run_error(&error))?;
     if let Some(sweep) = sweep {
@@ -404,29 +406,6 @@ fn check_overrides(request: &RunRequest) -> Result<(), CommandError> {
         }
     }
     Ok(())
-}
-
-fn dry_run(request: &RunRequest, json: bool) -> CommandResult {
-    let plan = make_plan(request, placeholder()?).map_err(|error| plan_error(&error))?;
-    if json {
-        render::json(&serde_json::json!({
-            "dry_run": true,
-            "plan": plan,
-            "questions": request.questions,
-            "sandboxes": 0,
-        }))?;
-    } else {
-        render::out(&render::plan(
-            &plan,
-            &request.repository,
-            &request.questions,
-        ))?;
-    }
-    Ok(if request.questions.is_empty() {
-        ExitStatus::Success
-    } else {
-        ExitStatus::Blocked
-    })
 }
 
 fn plan_error(error: &PlanError) -> CommandError {

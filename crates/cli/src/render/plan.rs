@@ -6,9 +6,18 @@ use mini_ork_control::run::Plan;
 use mini_ork_node::git::Repository;
 
 use super::text::{Style, one_line, paint, table};
+use crate::commands::PlannedSandbox;
 
-/// What a run would do.
-pub(crate) fn plan(plan: &Plan, repository: &Repository, questions: &[Question]) -> String {
+/// Most characters of the hosts of a policy.
+const WIDTH: usize = 120;
+
+/// What a run would do, with the sandbox that it would have.
+pub(crate) fn plan(
+    plan: &Plan,
+    repository: &Repository,
+    questions: &[Question],
+    sandbox: Option<&PlannedSandbox>,
+) -> String {
     let root = repository.toplevel.as_ref().unwrap_or(&repository.git_dir);
     let mut text = format!(
         "{} · {}\nrepository {} at {}\nworkspace {} · {} at most {} at once\n\n",
@@ -16,7 +25,7 @@ pub(crate) fn plan(plan: &Plan, repository: &Repository, questions: &[Question])
         one_line(&plan.title, 120),
         root.display(),
         &repository.head.as_str()[..12],
-        plan.backend,
+        workspace(&plan.backend, sandbox),
         if plan.mutates() {
             "a worktree of its own,"
         } else {
@@ -73,6 +82,32 @@ pub(crate) fn plan(plan: &Plan, repository: &Repository, questions: &[Question])
             question.id
         );
     }
-    text.push_str("\n0 sandboxes would be made; nothing was done\n");
+    text.push_str(match sandbox {
+        Some(_) => "\n1 sandbox would be made; nothing was done\n",
+        None => "\n0 sandboxes would be made; nothing was done\n",
+    });
+    text
+}
+
+/// The backend with what its sandbox is made from.
+fn workspace(backend: &str, sandbox: Option<&PlannedSandbox>) -> String {
+    let mut text = backend.to_owned();
+    let Some(sandbox) = sandbox else {
+        return text;
+    };
+    for (name, value) in [("image", &sandbox.image), ("runtime", &sandbox.runtime)] {
+        if let Some(value) = value {
+            let _ = write!(text, " · {name} {}", one_line(value, WIDTH));
+        }
+    }
+    let _ = write!(
+        text,
+        " · scope {} · network {}",
+        sandbox.scope, sandbox.network
+    );
+    if !sandbox.network_allow.is_empty() {
+        let hosts = sandbox.network_allow.join(", ");
+        let _ = write!(text, " ({})", one_line(&hosts, WIDTH));
+    }
     text
 }

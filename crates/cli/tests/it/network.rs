@@ -3,6 +3,7 @@
 use mini_ork_testkit::{
     Call, ContainerEngine, Lane, TestEnv, checkout_state, skip, static_node_program,
 };
+use serde_json::Value;
 
 use crate::sandbox::in_container;
 use crate::support::{CHECK, PROJECT, REHEARSAL, agent, assert_owned, new_env, node, text};
@@ -74,6 +75,58 @@ fn a_confined_run_publishes_and_what_it_was_denied_is_told() {
     assert!(report.contains("denied.example:443"), "{report}");
     assert_eq!(checkout_state(&env.root().join("repo")), before);
     env.assert_no_process();
+}
+
+/// What would be made is told before anything is.
+#[test]
+fn a_dry_run_tells_whether_a_sandbox_would_be_made() {
+    let env = world("echo 42 > answer");
+    let call = |json: bool| {
+        let call = env.mini_ork(["run", "code-fix", "--dry-run", "--repo", "repo"]);
+        let call = if json { call.arg("--json") } else { call };
+        call.arg("kickoff.md")
+    };
+    let plain = call(false).run().expect(0).text();
+    assert!(
+        plain.contains("workspace local · a worktree") && plain.contains("\n0 sandboxes would be"),
+        "{plain}"
+    );
+    let plain = call(true).run().expect(0).json();
+    assert_eq!(
+        (&plain["sandboxes"], &plain["sandbox"]),
+        (&0.into(), &Value::Null)
+    );
+    if !can_confine(&env) {
+        return;
+    }
+    let confined = |json| {
+        let call = call(json).env("MO_SANDBOX_NETWORK", "allowlist");
+        call.env("MO_SANDBOX_ALLOW", "example.com,*.example.org")
+            .env("MO_SANDBOX_SCOPE", "tool")
+            .env("MO_SANDBOX_ALLOW_HOST_AGENT", "1")
+            .run()
+            .expect(0)
+    };
+    let shown = confined(false).text();
+    assert!(
+        shown.contains(
+            "workspace local · scope tool · network allowlist (example.com, *.example.org) · a"
+        ) && shown.contains("\n1 sandbox would be made; nothing was done"),
+        "{shown}"
+    );
+    let shown = confined(true).json();
+    assert_eq!(shown["sandboxes"], 1);
+    assert_eq!(
+        shown["sandbox"],
+        serde_json::json!({
+            "image": null,
+            "runtime": null,
+            "scope": "tool",
+            "network": "allowlist",
+            "network_allow": ["example.com", "*.example.org"],
+        })
+    );
+    assert_eq!(env.runs(), Vec::<String>::new());
 }
 
 #[test]

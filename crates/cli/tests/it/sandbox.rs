@@ -120,6 +120,11 @@ fn a_run_in_a_container_publishes_and_git_works_inside() {
          if (echo x > /usr/bin/x) 2>/dev/null; then exit 9; fi\n\
          if ls $MINI_ORK_RUN_DIR/run.json 2>/dev/null; then exit 9; fi",
     );
+    let planned = world.run().arg("--dry-run").run().expect(0).json();
+    assert_eq!(planned["sandboxes"], 1);
+    assert_eq!(planned["sandbox"]["image"], world.image.as_str());
+    assert_eq!(planned["sandbox"]["network"], "none");
+    assert_eq!(world.env.runs(), Vec::<String>::new());
     let view = world.run().run().expect(0).json();
     assert_eq!(text(&view, "status"), "published", "{view:#}");
     assert_eq!(world.repo().show(text(&view, "branch"), "answer"), "42\n");
