@@ -13,6 +13,7 @@ pub mod redact;
 pub mod replay;
 pub mod secret;
 pub mod session;
+pub mod size;
 pub mod supervise;
 pub mod sys;
 pub mod text;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use mini_ork_node::size;
+
 use crate::error::CommandError;
 
 /// A year: more is a slip of the finger.
@@ -42,22 +44,20 @@ pub(crate) fn parse_money(name: &str, text: &str) -> Result<f64, CommandError> {
         })
 }
 
-/// `500K`, `500M`, `10G`, or bytes.
+/// `500K`, `500M`, `10G`, `10GiB`, or bytes.
 pub(crate) fn parse_size(name: &str, text: &str) -> Result<u64, CommandError> {
-    let wrong = || {
+    size::parse_size(text.trim()).ok_or_else(|| {
         CommandError::usage(format!("{name} `{text}` is not a size"))
             .hint("write a whole number and its unit, such as 500M or 10G")
-    };
-    let text = text.trim();
-    let (digits, shift) = match text.char_indices().last() {
-        Some((at, 'K')) => (&text[..at], 10),
-        Some((at, 'M')) => (&text[..at], 20),
-        Some((at, 'G')) => (&text[..at], 30),
-        Some((at, 'T')) => (&text[..at], 40),
-        _ => (text, 0),
-    };
-    let number = whole_number(digits).ok_or_else(wrong)?;
-    number.checked_mul(1 << shift).ok_or_else(wrong)
+    })
+}
+
+/// The memory of a sandbox.
+pub(crate) fn parse_memory(name: &str, text: &str) -> Result<u64, CommandError> {
+    size::parse_memory(text.trim()).ok_or_else(|| {
+        CommandError::usage(format!("{name} is `{text}`"))
+            .hint(format!("set it to {}", size::MEMORY_SYNTAX))
+    })
 }
 
 /// A whole number above 0, written in digits alone.
@@ -106,6 +106,7 @@ mod tests {
         }
         for text in ["-1G", "1.5G", "", "G", "99999999999T"] {
             assert!(parse_size("--max-size", text).is_err(), "{text}");
+            assert!(parse_memory("MO_SANDBOX_MEMORY", text).is_err(), "{text}");
         }
     }
 
@@ -119,6 +120,7 @@ mod tests {
         assert_eq!(parse_duration("d", "0d").unwrap(), Duration::ZERO);
         assert_eq!(parse_money("b", "$2.50").unwrap().to_string(), "2.5");
         assert_eq!(parse_size("s", "10G").unwrap(), 10 << 30);
+        assert_eq!(parse_memory("m", " 8gb ").unwrap(), 8 << 30);
         assert_eq!(parse_count("n", "4", 256).unwrap(), 4);
     }
 }

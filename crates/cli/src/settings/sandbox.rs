@@ -6,19 +6,17 @@ use mini_ork_node::certificates::AUTHORITY_VARIABLES;
 use mini_ork_node::egress::{NetworkPolicy, SystemResolver};
 use mini_ork_node::supervise::Supervisor;
 use mini_ork_node::workspace::docker::{
-    ContainerLimits, DockerSettings, EndpointSources, Processors, find_endpoint,
+    ContainerLimits, DockerSettings, EndpointError, EndpointSources, Processors, find_endpoint,
 };
 use mini_ork_node::workspace::{BackendSettings, ConfinedSettings};
 
-use super::limits::{parse_count, parse_size};
+use super::limits::{parse_count, parse_memory};
 use super::{GlobalSettings, Setting, Source, Surroundings};
 use crate::env_vars;
 use crate::error::CommandError;
 
 /// Name of the program for sandboxes, beside this one.
 const NODE_PROGRAM: &str = "mini-ork-node";
-/// Nothing starts with less, and no machine has more.
-const MEMORY: std::ops::RangeInclusive<u64> = (16 << 20)..=(16 << 40);
 const MOST_PROCESSES: u64 = 1 << 22;
 
 impl GlobalSettings {
@@ -73,11 +71,20 @@ impl GlobalSettings {
             context: environment.text("DOCKER_CONTEXT")?,
             configuration,
             sockets: environment.path("XDG_RUNTIME_DIR"),
+            tls: ["DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"]
+                .into_iter()
+                .find(|name| environment.path(name).is_some()),
         })
         .map_err(|error| {
-            CommandError::usage("the container engine cannot be found")
+            let hint = match error {
+                EndpointError::Tls { .. } => {
+                    "name its unix socket, or one that ssh leads to it: ssh -N -L /tmp/engine.sock:/var/run/docker.sock HOST, then DOCKER_HOST=unix:///tmp/engine.sock"
+                }
+                _ => "set DOCKER_HOST, or choose a context with `docker context use`",
+            };
+            CommandError::usage("the container engine cannot be used")
                 .caused_by(&error)
-                .hint("set DOCKER_HOST, or choose a context with `docker context use`")
+                .hint(hint)
         })
     }
 
@@ -111,13 +118,7 @@ impl GlobalSettings {
 fn container_limits(surroundings: &Surroundings) -> Result<ContainerLimits, CommandError> {
     let mut limits = ContainerLimits::default();
     if let Some(size) = &surroundings.memory {
-        let name = label(size);
-        let memory = parse_size(&name, &size.value)?;
-        if !MEMORY.contains(&memory) {
-            return Err(CommandError::usage(format!("{name} is `{}`", size.value))
-                .hint("set it to a size from 16M to 16T"));
-        }
-        limits.memory = memory;
+        limits.memory = parse_memory(&label(size), &size.value)?;
     }
     if let Some(limit) = &surroundings.cpus {
         limits.processors = Some(parse_processors(limit)?);

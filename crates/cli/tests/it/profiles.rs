@@ -135,15 +135,15 @@ fn bc_72_a_profile_that_cannot_be_carried_out_ends_before_anything_is_made() {
         "network: allowlist\nresources:\n  cpus: 0\n  memory: -1\n  cpu: 1\nimage: 5\nsecrets: [A]\nprovider: e2b\n",
         &[
             "bad.yaml:1  network: `allowlist` without a host",
-            "bad.yaml:3  resources.cpus: is the number `0`",
+            "bad.yaml:3  resources.cpus: is `0`",
             "bad.yaml:4  resources.memory: is `-1`",
-            "bad.yaml:5  resources.cpu: is not a known key (did you mean `cpus`?)",
+            "bad.yaml:5  resources.cpu: is another name of `cpus`",
             "bad.yaml:6  image: is the number `5`",
             "bad.yaml:7  secrets: is not carried out",
             "bad.yaml:8  provider: is not carried out",
         ],
     );
-    for number in ["NaN", "1e99", "5m", "-1", "0"] {
+    for number in ["NaN", "1e99", "5m", "-1", "0", "1.2345"] {
         refused(
             &format!("resources: {{cpus: {number}}}\n"),
             &["bad.yaml:1  resources.cpus"],
@@ -195,9 +195,7 @@ fn a_profile_chooses_image_and_bounds_of_a_container() {
     let image = engine.image_of_this_machine(TOOLS);
     env.write(
         "home/config/environments/box.yaml",
-        &format!(
-            "image: {image}\nenv: {{GREETING: hello}}\nresources: {{cpus: 1, memory: 256M}}\n"
-        ),
+        &format!("image: {image}\nenv: {{GREETING: hello}}\nresources: {{cpu: 1, memory: 256m}}\n"),
     );
     let certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     env.write("own.pem", certificate);
@@ -222,7 +220,7 @@ fn a_profile_chooses_image_and_bounds_of_a_container() {
         .json();
     assert_eq!(text(&view, "status"), "published", "{view:#}");
     assert_eq!(setting(&env, "sandbox_image").0, image);
-    assert_eq!(setting(&env, "sandbox_memory").0, "256M");
+    assert_eq!(setting(&env, "sandbox_memory").0, "256m");
     let branch = text(&view, "branch");
     assert_eq!(
         Repo::at(&env, &env.root().join("repo")).show(branch, "answer"),

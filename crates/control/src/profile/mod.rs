@@ -53,9 +53,10 @@ pub struct ResolvedProfile {
     pub network: Option<Placed<NetworkPolicy>>,
     /// Variables for the programs of the run, none of them a secret.
     pub env: BTreeMap<String, Placed<String>>,
-    /// Processors: a number above 0.
+    /// Processors, as [`Processors::parse`](mini_ork_node::workspace::docker::Processors::parse)
+    /// takes them.
     pub cpus: Option<Placed<String>>,
-    /// Memory: bytes, or a whole number with one of `K`, `M`, `G` and `T`, as it is written.
+    /// Memory, as [`parse_memory`](mini_ork_node::size::parse_memory) takes it.
     pub memory: Option<Placed<String>>,
 }
 

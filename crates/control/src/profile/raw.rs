@@ -1,6 +1,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use mini_ork_node::size::{MEMORY_SYNTAX, parse_memory};
+use mini_ork_node::workspace::docker::Processors;
+
 use super::{Placed, ProfileError};
 use crate::config_file;
 use crate::variables::variables;
@@ -10,9 +13,6 @@ const DIRECTORY: &str = "config/environments";
 const ENDING: &str = ".yaml";
 const LONGEST_NAME: usize = 64;
 const LONGEST_IMAGE: usize = 512;
-const MOST_PROCESSORS: f64 = 4096.0;
-/// With less than this no program starts.
-const LEAST_MEMORY: u64 = 16 << 20;
 
 /// What the files of a profile say. Keys of the repository's file win over those of the home's.
 #[derive(Debug, Clone, Default)]
@@ -105,10 +105,8 @@ impl RawProfile {
             );
         }
         if let Some(map) = root.optional("resources").and_then(|value| value.map()) {
-            if let Some(value) = map.optional("cpus")
-                && let Some(number) = value.positive(MOST_PROCESSORS)
-            {
-                self.cpus = Some(placed(&value).with(number.to_string()));
+            if let Some(cpus) = cpus(&map, placed) {
+                self.cpus = Some(cpus);
             }
             if let Some(value) = map.optional("memory")
                 && let Some(text) = memory(&value)
@@ -153,27 +151,36 @@ fn image(value: &Value<'_>) -> Option<String> {
     plain.then_some(image)
 }
 
+/// `cpu` is another name of `cpus`.
+fn cpus(resources: &Map<'_>, placed: impl Fn(&Value<'_>) -> Placed<()>) -> Option<Placed<String>> {
+    let (long, short) = (resources.optional("cpus"), resources.optional("cpu"));
+    if let (Some(_), Some(short)) = (&long, &short) {
+        short.mistake(
+            "is another name of `cpus`, which is there too",
+            "remove one of them",
+        );
+    }
+    let value = long.or(short)?;
+    let text = value.text()?;
+    if Processors::parse(&text).is_none() {
+        value.mistake(
+            &format!("is `{text}`, which is no number of processors"),
+            &format!(
+                "write a number above 0 and up to {}, with at most three digits behind the point, such as 2 or 0.5",
+                Processors::MOST
+            ),
+        );
+        return None;
+    }
+    Some(placed(&value).with(text))
+}
+
 fn memory(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
-    let unit = text.bytes().last().map_or(0, |last| match last {
-        b'K' => 10,
-        b'M' => 20,
-        b'G' => 30,
-        b'T' => 40,
-        _ => 0,
-    });
-    let digits = if unit == 0 {
-        &text
-    } else {
-        &text[..text.len() - 1]
-    };
-    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let bytes = is_number.then(|| digits.parse::<u64>().ok()).flatten();
-    let bytes = bytes.and_then(|number| number.checked_mul(1 << unit));
-    if bytes.is_none_or(|bytes| !(LEAST_MEMORY..=1 << 50).contains(&bytes)) {
+    if parse_memory(&text).is_none() {
         value.mistake(
             &format!("is `{text}`, which is no amount of memory"),
-            "write a whole number and its unit, at least 16M, such as 500M or 4G",
+            &format!("write {MEMORY_SYNTAX}"),
         );
         return None;
     }

@@ -1,5 +1,7 @@
 use std::path::Path;
 
+use mini_ork_node::size::parse_memory;
+use mini_ork_node::workspace::docker::Processors;
 use proptest::prelude::*;
 
 use super::*;
@@ -77,22 +79,35 @@ fn bc_72_what_makes_no_sense_is_refused_with_its_place() {
         ("allow_domains: [a.com]\n", "write `network: allowlist`"),
         ("network: allowlsit\n", "did you mean `allowlist`?"),
         ("netwrok: none\n", "did you mean `network`?"),
-        ("resources: {cpu: 1}\n", "did you mean `cpus`?"),
+        ("resources: {cpsu: 1}\n", "did you mean `cpus`?"),
+        (
+            "resources:\n  cpu: 1\n  cpus: 1\n",
+            "0.yaml:2  resources.cpu: is another name of `cpus`",
+        ),
         (
             "resources: {cpus: 0}\n",
-            "0.yaml:1  resources.cpus: is the number `0`",
+            "0.yaml:1  resources.cpus: is `0`, which is no number of processors",
         ),
-        ("resources: {cpus: -1}\n", "out of range"),
-        ("resources: {cpus: .nan}\n", "out of range"),
-        ("resources: {cpus: NaN}\n", "not a number"),
-        ("resources: {cpus: 1e99}\n", "out of range"),
-        ("resources: {cpus: 5m}\n", "not a number"),
+        (
+            "resources: {cpu: 1.2345}\n",
+            "0.yaml:1  resources.cpu: is `1.2345`, which is no number of processors",
+        ),
+        ("resources: {cpus: [1]}\n", "not a text"),
+        ("resources: {cpus: -1}\n", "no number of processors"),
+        ("resources: {cpus: .nan}\n", "no number of processors"),
+        ("resources: {cpus: NaN}\n", "no number of processors"),
+        ("resources: {cpus: 1e99}\n", "no number of processors"),
+        ("resources: {cpus: 5m}\n", "no number of processors"),
+        ("resources: {cpus: 4097}\n", "no number of processors"),
         ("resources: {memory: 0}\n", "no amount of memory"),
         ("resources: {memory: -1}\n", "no amount of memory"),
         ("resources: {memory: NaN}\n", "no amount of memory"),
         ("resources: {memory: 1e99}\n", "no amount of memory"),
         ("resources: {memory: 5m}\n", "no amount of memory"),
         ("resources: {memory: 99999999999T}\n", "no amount of memory"),
+        ("resources: {memory: 15m}\n", "no amount of memory"),
+        ("resources: {memory: 17T}\n", "from 16M to 16T"),
+        ("resources: {memory: 1.5g}\n", "no amount of memory"),
         ("resources: 4\n", "not a map"),
         ("image: ''\n", "is blank"),
         ("image: 'a b'\n", "not the name of an image"),
@@ -111,6 +126,36 @@ fn bc_72_what_makes_no_sense_is_refused_with_its_place() {
     let all =
         resolve(&["image: ''\nnetwork: allowlist\nallow_domains: ['*']\nsetup: [x]\nodd: 1\n"]);
     assert_eq!(all.unwrap_err().lines().count(), 4);
+}
+
+#[test]
+fn bounds_are_written_as_for_a_container_engine() {
+    for memory in [
+        "8g",
+        "512m",
+        "1Gi",
+        "4GB",
+        "4GiB",
+        "4gib",
+        "268435456",
+        "16M",
+    ] {
+        let profile = resolve(&[&format!("resources: {{memory: {memory}}}\n")]).unwrap();
+        assert_eq!(profile.memory.unwrap().value, memory);
+    }
+    for cpus in ["2", "0.5", "'1.25'"] {
+        for name in ["cpus", "cpu"] {
+            let profile = resolve(&[&format!("resources: {{{name}: {cpus}}}\n")]).unwrap();
+            assert_eq!(profile.cpus.unwrap().value, cpus.trim_matches('\''));
+        }
+    }
+    // Each file says what it says, under either name.
+    let profile = resolve(&["resources: {cpus: 4}\n", "resources: {cpu: 2}\n"]).unwrap();
+    let cpus = profile.cpus.unwrap();
+    assert_eq!(
+        (cpus.value.as_str(), cpus.to_string()),
+        ("2", "1.yaml:1".to_owned())
+    );
 }
 
 #[test]
@@ -136,15 +181,12 @@ proptest! {
     #[test]
     fn bc_72_whatever_a_number_is_written_as_it_is_good_or_a_mistake(
         cpus in "-?[0-9]{1,4}(\\.[0-9]{1,3})?([eE][+-]?[0-9]{1,3})?|[.+-]?(nan|inf|NaN|Infinity)|[0-9]{1,3}[a-zA-Z]{1,2}|0x[0-9a-f]{1,4}|'[0-9]'",
-        memory in "-?[0-9]{1,22}[KMGTkmgbi]{0,2}|[+-]?(nan|inf)|[0-9]e[0-9]{1,3}",
+        memory in "-?[0-9]{1,22}[KMGTkmgtbBi]{0,3}|[+-]?(nan|inf)|[0-9]e[0-9]{1,3}",
     ) {
         let text = format!("resources:\n  cpus: {cpus}\n  memory: {memory}\n");
         if let Ok(profile) = resolve(&[&text]) {
-            let cpus: f64 = profile.cpus.unwrap().value.parse().unwrap();
-            prop_assert!(cpus > 0.0 && cpus <= 4096.0);
-            let memory = profile.memory.unwrap().value;
-            let digits = memory.trim_end_matches(['K', 'M', 'G', 'T']);
-            prop_assert!(digits.parse::<u64>().unwrap() > 0, "{memory}");
+            prop_assert!(Processors::parse(&profile.cpus.unwrap().value).is_some());
+            prop_assert!(parse_memory(&profile.memory.unwrap().value).is_some());
         }
     }
 
