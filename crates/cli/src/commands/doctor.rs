@@ -214,11 +214,13 @@ fn sandbox(global: &GlobalSettings) -> Option<Check> {
     });
     match checked {
         Ok(said) => Some(ok(NAME, said?)),
-        Err(error) => Some(missing(
-            NAME,
-            error.message,
-            error.hint.as_deref().unwrap_or_default(),
-        )),
+        Err(error) => {
+            // The mistakes of a profile, one on each line.
+            let lines = std::iter::once(&error.message).chain(&error.details);
+            let lines: Vec<&str> = lines.map(String::as_str).collect();
+            let remedy = error.hint.as_deref().unwrap_or_default();
+            Some(missing(NAME, lines.join("\n"), remedy))
+        }
     }
 }
 

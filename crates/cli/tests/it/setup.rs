@@ -248,6 +248,34 @@ fn init_makes_what_is_missing_and_overwrites_nothing() {
 }
 
 #[test]
+fn doctor_tells_every_mistake_of_a_profile() {
+    let env = new_env();
+    env.write(
+        "home/config/environments/bad.yaml",
+        "network: open\nresources:\n  memory: 1M\nprovider: other\n",
+    );
+    let doctor = |arguments: &[&str]| {
+        let call = env.mini_ork(arguments).env("MO_NODE_ENV", "bad");
+        call.run().expect(1)
+    };
+    let shown = doctor(&["doctor"]).text();
+    let json = doctor(&["doctor", "--json"]).json();
+    let checks = json["checks"].as_array().unwrap();
+    let check = checks.iter().find(|check| check["name"] == "sandbox");
+    let in_json = text(check.unwrap(), "text");
+    for part in [
+        "the profile `bad` cannot be used",
+        "bad.yaml:1  network:",
+        "bad.yaml:3  resources.memory:",
+        "bad.yaml:4  provider:",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+        assert!(in_json.contains(part), "{part}: {in_json}");
+    }
+    assert!(shown.contains("docs/sandboxing.md"), "{shown}");
+}
+
+#[test]
 fn init_that_cannot_write_says_where() {
     let env = new_env();
     let repo = env.repo("repo", PROJECT);
