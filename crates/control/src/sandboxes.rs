@@ -47,6 +47,15 @@ pub struct SweptSandbox {
     pub why: String,
 }
 
+/// What a sweep has looked at.
+#[derive(Debug)]
+pub struct Swept {
+    /// The sandboxes, each once.
+    pub sandboxes: Vec<SweptSandbox>,
+    /// Why containers that are on no record could not be looked for, where they were to be.
+    pub no_engine: Option<DockerError>,
+}
+
 /// What a sweep does with a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -93,7 +102,7 @@ pub async fn release(home: &Path, run: &RunId, why: &str) -> Result<(), Workspac
 
 /// Removes the sandboxes of runs that have ended or are gone, and of interrupted ones that are too
 /// old. What cannot be removed does not keep the others.
-pub async fn sweep(request: &SweepRequest) -> Result<Vec<SweptSandbox>, SweepError> {
+pub async fn sweep(request: &SweepRequest) -> Result<Swept, SweepError> {
     let reader = StoreReader::open(&request.home).map_err(SweepError::Store)?;
     let mut sweep = Sweep {
         request,
@@ -106,10 +115,14 @@ pub async fn sweep(request: &SweepRequest) -> Result<Vec<SweptSandbox>, SweepErr
     for name in names {
         sweep.look_at(&name).await?;
     }
-    if let Some(endpoint) = &request.engine {
-        sweep.strays(endpoint).await;
-    }
-    Ok(sweep.swept)
+    let no_engine = match &request.engine {
+        Some(endpoint) => sweep.strays(endpoint).await.err(),
+        None => None,
+    };
+    Ok(Swept {
+        sandboxes: sweep.swept,
+        no_engine,
+    })
 }
 
 struct Sweep<'a> {
@@ -218,7 +231,7 @@ impl Sweep<'_> {
     }
 
     /// Containers of this home that are on no record: those of a home whose records were deleted.
-    async fn strays(&mut self, endpoint: &str) {
+    async fn strays(&mut self, endpoint: &str) -> Result<(), DockerError> {
         const WHY: &str = "it is on no record";
         let found = docker::strays(endpoint, &self.request.home, &self.ledger).await;
         let strays = match found {
@@ -227,12 +240,9 @@ impl Sweep<'_> {
             Err(DockerError::EngineDown { .. } | DockerError::NotPermitted { .. })
                 if !self.request.engine_needed =>
             {
-                return;
+                return Ok(());
             }
-            Err(error) => {
-                self.note("", "docker", SweepAction::Failed, with_sources(&error));
-                return;
-            }
+            Err(error) => return Err(error),
         };
         for (id, run) in strays {
             let removed = if self.request.dry_run {
@@ -247,6 +257,7 @@ impl Sweep<'_> {
                 }
             }
         }
+        Ok(())
     }
 
     fn note(&mut self, run: &str, backend: &'static str, action: SweepAction, why: String) {

@@ -11,7 +11,7 @@ use mini_ork_node::workspace::docker::{
 };
 use serde::Serialize;
 
-use super::sandbox::sandbox_error;
+use super::sandbox::engine_error;
 use super::sandboxes::records;
 use crate::cli::{
     ImageArgs, ImageBuildArgs, ImageCommand, ImageListArgs, ImagePruneArgs, ImagePullArgs,
@@ -24,6 +24,11 @@ use crate::settings::{GlobalSettings, assignment};
 /// The image that is built when nobody names a Dockerfile.
 const BUNDLED: &str = include_str!("../../../../docker/agent-node/Dockerfile");
 const BUNDLED_TAG: &str = concat!("mini-ork-agent-node:", env!("CARGO_PKG_VERSION"));
+
+const NOT_BUILT: &str = "no image was built";
+const NOT_PULLED: &str = "no image was pulled";
+const NOT_LISTED: &str = "the images cannot be listed";
+const NOT_REMOVED: &str = "the image is still there";
 
 /// An image as it is shown.
 #[derive(Debug, Clone, Serialize)]
@@ -98,13 +103,13 @@ fn build(args: ImageBuildArgs, global: &GlobalSettings) -> CommandResult {
         tag,
         arguments,
     };
-    let image = block_on(build_image(&endpoint, &build, &mut said))?;
+    let image = block_on(NOT_BUILT, build_image(&endpoint, &build, &mut said))?;
     made(&image, &build.tag, args.json)
 }
 
 fn pull(args: &ImagePullArgs, global: &GlobalSettings) -> CommandResult {
     let endpoint = global.docker_endpoint()?;
-    let image = block_on(pull_image(&endpoint, &args.image, &mut said))?;
+    let image = block_on(NOT_PULLED, pull_image(&endpoint, &args.image, &mut said))?;
     made(&image, &args.image, args.json)
 }
 
@@ -124,7 +129,7 @@ fn prune(args: &ImagePruneArgs, global: &GlobalSettings) -> CommandResult {
         let (action, why) = match keeps {
             Some(why) => ("kept", why),
             None if args.dry_run => ("removed", "no run has used it".to_owned()),
-            None => match block_on(remove_image(&endpoint, &image)) {
+            None => match block_on(NOT_REMOVED, remove_image(&endpoint, &image)) {
                 Ok(()) => ("removed", "no run has used it".to_owned()),
                 Err(error) => ("failed", error.to_string()),
             },
@@ -185,7 +190,7 @@ fn shown(global: &GlobalSettings) -> Result<Vec<(Image, ShownImage)>, CommandErr
     }
     let chosen = global.environment.text(env_vars::MO_SANDBOX_IMAGE)?;
     let endpoint = global.docker_endpoint()?;
-    let images = block_on(list_images(&endpoint, chosen.as_deref()))?;
+    let images = block_on(NOT_LISTED, list_images(&endpoint, chosen.as_deref()))?;
     let shown = images.into_iter().map(|image| {
         let shown = ShownImage {
             names: image.names.clone(),
@@ -233,7 +238,11 @@ fn said(line: &str) {
     render::err(&format!("{line}\n"));
 }
 
-fn block_on<T>(work: impl Future<Output = Result<T, DockerError>>) -> Result<T, CommandError> {
+/// `message` says what there is not when it fails.
+fn block_on<T>(
+    message: &str,
+    work: impl Future<Output = Result<T, DockerError>>,
+) -> Result<T, CommandError> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -242,13 +251,11 @@ fn block_on<T>(work: impl Future<Output = Result<T, DockerError>>) -> Result<T, 
         .map_err(|error| match &error {
             DockerError::Engine { .. } => {
                 let hint = "what the engine said last tells more";
-                CommandError::failure("the image is not there")
-                    .caused_by(&error)
-                    .hint(hint)
+                CommandError::failure(message).caused_by(&error).hint(hint)
             }
-            DockerError::Context(_) => CommandError::usage("nothing was built")
+            DockerError::Context(_) => CommandError::usage(message)
                 .caused_by(&error)
                 .hint("the directory of the Dockerfile is the context"),
-            _ => sandbox_error(&error),
+            _ => engine_error(message, &error),
         })
 }

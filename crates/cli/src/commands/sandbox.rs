@@ -103,17 +103,41 @@ pub(super) fn confine_error(error: &WorkspaceError) -> CommandError {
 fn authority_error(error: &AuthorityError) -> CommandError {
     CommandError::usage("what you trust cannot be taken along")
         .caused_by(error)
-        .hint(format!(
-            "each of {} has to name a readable PEM file, or be unset",
-            AUTHORITY_VARIABLES.join(", ")
-        ))
+        .hint(authority_remedy())
 }
 
-/// The sentence and the remedy.
+fn authority_remedy() -> String {
+    format!(
+        "each of {} has to name a readable PEM file, or be unset",
+        AUTHORITY_VARIABLES.join(", ")
+    )
+}
+
+/// The sentence and the remedy for whoever wants a sandbox.
 pub(super) fn sandbox_error(error: &DockerError) -> CommandError {
-    let hint = match error {
+    if let DockerError::Authorities(error) = error {
+        return authority_error(error);
+    }
+    let mut hint = remedy(error);
+    if matches!(error, DockerError::EngineDown { .. }) {
+        hint.push_str("; without a boundary: MO_SANDBOX_BACKEND=local");
+    }
+    CommandError::usage("there is no sandbox")
+        .caused_by(error)
+        .hint(hint)
+}
+
+/// The same for whoever wants something else of the engine; `message` says what cannot be had.
+pub(super) fn engine_error(message: &str, error: &DockerError) -> CommandError {
+    CommandError::usage(message)
+        .caused_by(error)
+        .hint(remedy(error))
+}
+
+fn remedy(error: &DockerError) -> String {
+    match error {
         DockerError::EngineDown { .. } => {
-            "start it, or name another one with DOCKER_HOST; without a boundary: MO_SANDBOX_BACKEND=local".to_owned()
+            "start it, or name another one with DOCKER_HOST".to_owned()
         }
         DockerError::NotPermitted { .. } => {
             "add yourself to its group (`sudo usermod -aG docker $USER`, then log in anew), or use a rootless engine".to_owned()
@@ -168,10 +192,7 @@ pub(super) fn sandbox_error(error: &DockerError) -> CommandError {
             "the engine has to see the disk of this machine; its own log tells more".to_owned()
         }
         DockerError::Context(_) => "name a directory that can be read".to_owned(),
-        DockerError::Authorities(error) => return authority_error(error),
+        DockerError::Authorities(_) => authority_remedy(),
         DockerError::Record(_) => "make the home writable".to_owned(),
-    };
-    CommandError::usage("there is no sandbox")
-        .caused_by(error)
-        .hint(hint)
+    }
 }

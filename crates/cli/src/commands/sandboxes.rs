@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use mini_ork_control::run::now_ms;
 use mini_ork_control::sandboxes::{
-    SweepAction, SweepError, SweepRequest, SweptSandbox, ledger, sweep,
+    SweepAction, SweepError, SweepRequest, Swept, SweptSandbox, ledger, sweep,
 };
 use mini_ork_node::workspace::{SandboxKind, SandboxRecord, backend_names};
 use serde::Serialize;
 
+use super::sandbox::engine_error;
 use super::select::select;
 use crate::cli::{RunRefArgs, SandboxGcArgs, SandboxListArgs};
 use crate::env_vars;
@@ -159,9 +160,19 @@ pub(crate) fn gc(args: &SandboxGcArgs, global: &GlobalSettings) -> CommandResult
         dry_run: args.dry_run,
         ..plain_sweep(global, args.max_age.as_deref(), Duration::ZERO)?
     };
-    let swept = runtime()?
+    let Swept {
+        sandboxes: swept,
+        no_engine,
+    } = runtime()?
         .block_on(sweep(&request))
         .map_err(|error| sweep_error(&error))?;
+    let no_engine = no_engine
+        .map(|error| engine_error("the containers of the engine cannot be looked at", &error));
+    let no_engine = match no_engine {
+        Some(error) if swept.is_empty() => return Err(error),
+        // What is on record is told all the same.
+        other => other,
+    };
     let of = |action| swept.iter().filter(move |one| one.action == action);
     if args.json {
         let all = |action| of(action).collect::<Vec<&SweptSandbox>>();
@@ -177,12 +188,13 @@ pub(crate) fn gc(args: &SandboxGcArgs, global: &GlobalSettings) -> CommandResult
     }
     let failed = of(SweepAction::Failed).count();
     if failed == 0 {
-        return Ok(ExitStatus::Success);
+        return no_engine.map_or(Ok(ExitStatus::Success), Err);
     }
     Err(CommandError::failure(match failed {
         1 => "1 sandbox could not be removed".to_owned(),
         failed => format!("{failed} sandboxes could not be removed"),
     })
+    .details(no_engine.map(|error| error.message))
     .hint("they stay on record: make the engine reachable, then `mini-ork sandbox-gc` again"))
 }
 
@@ -192,7 +204,8 @@ pub(super) fn sweep_before(request: &SweepRequest) -> Result<(), CommandError> {
     let runtime = runtime()?;
     // What cannot be removed in time is still on record.
     let swept = runtime.block_on(async { tokio::time::timeout(PATIENCE, sweep(request)).await });
-    for one in swept.into_iter().flatten().flatten() {
+    let swept = swept.into_iter().flatten();
+    for one in swept.flat_map(|swept| swept.sandboxes) {
         if one.action == SweepAction::Removed {
             render::err(&format!(
                 "removed the sandbox of {}: {}\n",

@@ -7,8 +7,9 @@ use mini_ork_testkit::{Call, Running, TestEnv, skip, wait_for};
 use serde_json::Value;
 
 use crate::sandbox::World;
-use crate::support::text;
+use crate::support::{new_env, text};
 
+const NOWHERE: &str = "unix:///nowhere/docker.sock";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl World {
@@ -147,6 +148,41 @@ fn what_cannot_be_built() {
     assert!(errors.contains("LABEL dev.mini-ork.image"), "{errors}");
     assert!(errors.contains("RUN apt-get update"), "{errors}");
     world.assert_nothing_is_left();
+}
+
+#[test]
+fn without_an_engine_there_are_no_images_and_no_containers() {
+    let env = new_env();
+    let refused = |arguments: &[&str], says: &str| {
+        let call = env.mini_ork(arguments).env("DOCKER_HOST", NOWHERE);
+        let output = call.run().expect(2);
+        assert_eq!(output.text(), "", "{arguments:?}");
+        let errors = output.errors();
+        let says = format!("{says}: no container engine answers at {NOWHERE}");
+        assert!(errors.contains(&says), "{errors}");
+        assert!(
+            errors.contains("hint: start it, or name another one with DOCKER_HOST\n"),
+            "{errors}"
+        );
+    };
+    refused(&["image", "ls"], "the images cannot be listed");
+    refused(&["image", "ls", "--json"], "the images cannot be listed");
+    refused(&["image", "prune"], "the images cannot be listed");
+    refused(&["image", "pull", "debian:12"], "no image was pulled");
+    refused(&["image", "build"], "no image was built");
+    for arguments in [
+        &["sandbox-gc", "--backend", "docker"][..],
+        &["sandbox-gc", "--backend", "docker", "--json"],
+        &["sandbox-gc", "--backend", "docker", "--dry-run"],
+    ] {
+        refused(
+            arguments,
+            "the containers of the engine cannot be looked at",
+        );
+    }
+    // Whoever does not ask for containers need not have an engine.
+    let all = env.mini_ork(["sandbox-gc"]).env("DOCKER_HOST", NOWHERE);
+    assert_eq!(all.run().expect(0).text(), "nothing to remove\n");
 }
 
 /// A registry of the test's own.
