@@ -12,13 +12,14 @@ pub(crate) struct ImageArgs {
 /// What can be done with images.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImageCommand {
-    /// List the images that mini-ork may use: those that it built, and the one of MO_SANDBOX_IMAGE.
+    /// List the images that mini-ork may use: those that it built, and those that
+    /// MO_SANDBOX_IMAGE or a profile names.
     Ls(ImageListArgs),
     /// Build an image from a Dockerfile; without one, that of the agents.
     Build(ImageBuildArgs),
     /// Fetch an image from its registry, and tell its digest.
     Pull(ImagePullArgs),
-    /// Remove images that mini-ork built and no run of this home has used.
+    /// Remove images that mini-ork built, that no run of this home has used, and that nothing names.
     Prune(ImagePruneArgs),
 }
 

@@ -1,9 +1,10 @@
 //! The images of the container engine: `mini-ork image ls`, `build`, `pull` and `prune`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::path::Path;
 
+use mini_ork_control::profile::named_images;
 use mini_ork_control::run::now_ms;
 use mini_ork_node::workspace::SandboxKind;
 use mini_ork_node::workspace::docker::{
@@ -11,6 +12,8 @@ use mini_ork_node::workspace::docker::{
 };
 use serde::Serialize;
 
+use super::place::checkout;
+use super::run::lines;
 use super::sandbox::engine_error;
 use super::sandboxes::records;
 use crate::cli::{
@@ -40,8 +43,10 @@ pub(crate) struct ShownImage {
     pub(crate) made_at_ms: u64,
     /// Whether mini-ork built it.
     pub(crate) own: bool,
-    /// Whether `MO_SANDBOX_IMAGE` names it.
+    /// Whether `MO_SANDBOX_IMAGE` or a profile names it.
     pub(crate) chosen: bool,
+    /// The variable and the places in profiles that do.
+    pub(crate) named_by: Vec<String>,
     /// The runs of this home that have used it.
     pub(crate) runs: Vec<String>,
 }
@@ -66,7 +71,15 @@ pub(crate) fn image(args: ImageArgs, global: &GlobalSettings) -> CommandResult {
 }
 
 fn ls(args: &ImageListArgs, global: &GlobalSettings) -> CommandResult {
-    let images = shown(global)?;
+    let mut named = of_variable(global)?;
+    match of_profiles(global) {
+        Ok(more) => named.extend(more),
+        Err(error) => {
+            let lines = std::iter::once(&error.message).chain(&error.details);
+            lines.for_each(|line| render::err(&format!("{line}\n")));
+        }
+    }
+    let images = shown(global, &named)?;
     let images: Vec<ShownImage> = images.into_iter().map(|(_, shown)| shown).collect();
     if args.json {
         render::json(&serde_json::json!({ "format": 1, "images": images }))?;
@@ -115,12 +128,14 @@ fn pull(args: &ImagePullArgs, global: &GlobalSettings) -> CommandResult {
 
 fn prune(args: &ImagePruneArgs, global: &GlobalSettings) -> CommandResult {
     let endpoint = global.docker_endpoint()?;
+    let mut named = of_variable(global)?;
+    named.extend(of_profiles(global)?);
     let mut pruned = Vec::new();
-    for (image, shown) in shown(global)? {
+    for (image, shown) in shown(global, &named)? {
         let keeps = if !shown.own {
             Some("mini-ork did not build it".to_owned())
         } else if shown.chosen {
-            Some(format!("{} names it", env_vars::MO_SANDBOX_IMAGE))
+            Some(format!("named by {}", shown.named_by.join(", ")))
         } else if shown.runs.is_empty() {
             None
         } else {
@@ -180,18 +195,25 @@ fn of_file(file: &Path) -> Result<BuildSource, CommandError> {
     })
 }
 
-/// The images that mini-ork may use, with what the runs of this home have to do with them.
-fn shown(global: &GlobalSettings) -> Result<Vec<(Image, ShownImage)>, CommandError> {
+/// The images that mini-ork may use, with what the runs of this home have to do with them, and
+/// those that are `named`.
+fn shown(
+    global: &GlobalSettings,
+    named: &[NamedImage],
+) -> Result<Vec<(Image, ShownImage)>, CommandError> {
     let mut runs: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for record in records(global)? {
         if let SandboxKind::Docker(container) = record.kind {
             runs.entry(container.image_id).or_default().push(record.run);
         }
     }
-    let chosen = global.environment.text(env_vars::MO_SANDBOX_IMAGE)?;
     let endpoint = global.docker_endpoint()?;
-    let images = block_on(NOT_LISTED, list_images(&endpoint, chosen.as_deref()))?;
-    let shown = images.into_iter().map(|image| {
+    let names: BTreeSet<String> = named.iter().map(|one| one.image.clone()).collect();
+    let names: Vec<String> = names.into_iter().collect();
+    let images = block_on(NOT_LISTED, list_images(&endpoint, &names))?;
+    let shown = images.into_iter().map(|(image, names)| {
+        let by = named.iter().filter(|one| names.contains(&one.image));
+        let named_by: Vec<String> = by.map(|one| one.place.clone()).collect();
         let shown = ShownImage {
             names: image.names.clone(),
             id: image.id.clone(),
@@ -199,9 +221,8 @@ fn shown(global: &GlobalSettings) -> Result<Vec<(Image, ShownImage)>, CommandErr
             bytes: image.size,
             made_at_ms: image.made_at_ms,
             own: image.is_own,
-            chosen: chosen
-                .as_ref()
-                .is_some_and(|chosen| is_named(&image, chosen)),
+            chosen: !named_by.is_empty(),
+            named_by,
             runs: runs.remove(&image.id).unwrap_or_default(),
         };
         (image, shown)
@@ -209,10 +230,36 @@ fn shown(global: &GlobalSettings) -> Result<Vec<(Image, ShownImage)>, CommandErr
     Ok(shown.collect())
 }
 
-fn is_named(image: &Image, name: &str) -> bool {
-    let mut names = image.names.iter().chain(&image.pinned);
-    let latest = format!("{name}:latest");
-    image.id == name || names.any(|known| known == name || *known == latest)
+/// An image as it is named somewhere.
+struct NamedImage {
+    image: String,
+    /// The variable, or file and line.
+    place: String,
+}
+
+fn of_variable(global: &GlobalSettings) -> Result<Vec<NamedImage>, CommandError> {
+    const VARIABLE: &str = env_vars::MO_SANDBOX_IMAGE;
+    let image = global.environment.text(VARIABLE)?;
+    let named = image.map(|image| NamedImage {
+        image,
+        place: VARIABLE.to_owned(),
+    });
+    Ok(named.into_iter().collect())
+}
+
+/// Those of all profiles, of the home and of the checkout around the current directory.
+fn of_profiles(global: &GlobalSettings) -> Result<Vec<NamedImage>, CommandError> {
+    let checkout = checkout(global, None)?;
+    let found = named_images(&global.home.value, checkout.as_deref()).map_err(|error| {
+        CommandError::usage("it is not known which images the profiles name")
+            .details(lines(&error))
+            .hint("correct the profiles; `docs/sandboxing.md` describes them")
+    })?;
+    let named = found.into_iter().map(|placed| NamedImage {
+        place: placed.to_string(),
+        image: placed.value,
+    });
+    Ok(named.collect())
 }
 
 /// Says what there is now, by what it is pinned with.

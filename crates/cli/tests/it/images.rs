@@ -105,6 +105,78 @@ fn an_image_is_built_used_and_removed() {
     world.assert_nothing_is_left();
 }
 
+/// However an image is written, the engine knows which one it is.
+#[test]
+fn images_that_a_profile_names_stay() {
+    let Some(world) = World::new() else {
+        return;
+    };
+    let mut ids = Vec::new();
+    for number in 1..=4 {
+        let dockerfile = format!("FROM {}\nENV NUMBER={number}\n", world.image);
+        let built = world.build(&format!("tools:{number}"), &dockerfile);
+        ids.push(text(&built.run().expect(0).json(), "id").to_owned());
+    }
+    let short = ids[0].trim_start_matches("sha256:")[..12].to_owned();
+    let of_home = world.env.write(
+        "home/config/environments/box.yaml",
+        &format!("# more\nimage: {}\n", ids[1]),
+    );
+    // Without a tag it is the latest.
+    world.engine.docker(&["tag", "tools:3", "latest-tools"]);
+    world.env.write(
+        "repo/.mini-ork/config/environments/box.yaml",
+        "image: latest-tools\n",
+    );
+    let call = |arguments: &[&str]| {
+        let call = world.image(arguments).cwd(world.repo().path());
+        call.env("MO_SANDBOX_IMAGE", &short)
+    };
+    let listed = call(&["ls", "--json"]).run().expect(0).json();
+    let chosen = |id: &str| {
+        let images = listed["images"].as_array().unwrap();
+        let image = images.iter().find(|image| image["id"] == id);
+        (
+            image.unwrap()["chosen"].clone(),
+            image.unwrap()["named_by"].to_string(),
+        )
+    };
+    for (id, place) in ids
+        .iter()
+        .zip(["MO_SANDBOX_IMAGE", "box.yaml:2", "box.yaml:1"])
+    {
+        let (chosen, named_by) = chosen(id);
+        assert!(chosen == true && named_by.contains(place), "{listed:#}");
+    }
+    assert_eq!(chosen(&ids[3]), (false.into(), "[]".to_owned()));
+    let pruned = call(&["prune"]).run().expect(0).text();
+    assert!(
+        pruned.contains("removed      tools:4") && pruned.contains("named by MO_SANDBOX_IMAGE"),
+        "{pruned}"
+    );
+    assert!(
+        pruned.contains(&format!("named by {}:2", of_home.display())),
+        "{pruned}"
+    );
+    assert_eq!(world.listed().len(), 3);
+
+    // Nothing is removed that may be named.
+    fs_err::write(&of_home, "image: [\n").unwrap();
+    let refused = call(&["prune"]).run().expect(2);
+    assert!(
+        refused.errors().contains("box.yaml:2  image"),
+        "{}",
+        refused.errors()
+    );
+    let listed = call(&["ls"]).run().expect(0);
+    assert!(
+        listed.errors().contains("box.yaml:2  image"),
+        "{}",
+        listed.errors()
+    );
+    assert_eq!(world.listed().len(), 3);
+}
+
 #[test]
 fn what_cannot_be_built() {
     let Some(world) = World::new() else {

@@ -11,7 +11,7 @@ use std::fmt;
 
 use mini_ork_node::egress::NetworkPolicy;
 
-pub use raw::RawProfile;
+pub use raw::{RawProfile, named_images, names};
 
 use crate::config_file::ConfigFileError;
 use crate::yaml::Mistakes;

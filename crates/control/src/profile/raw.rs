@@ -195,8 +195,30 @@ fn is_name(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
 }
 
-/// The names of all profiles.
-fn names(home: &Path, repository: Option<&Path>) -> Vec<String> {
+/// The images that profiles of `home` and of the checkout `repository` name, each with its place.
+/// A file that hides which one it names is an error.
+pub fn named_images(
+    home: &Path,
+    repository: Option<&Path>,
+) -> Result<Vec<Placed<String>>, ProfileError> {
+    let mut images = Vec::new();
+    let mut mistakes = Vec::new();
+    for name in names(home, repository) {
+        for file in config_file::find(home, repository, &format!("{DIRECTORY}/{name}{ENDING}"))? {
+            let mut profile = RawProfile::default();
+            profile.read(&file.name, &file.bytes);
+            match profile.image {
+                Some(image) => images.push(image),
+                None => mistakes.extend(profile.mistakes),
+            }
+        }
+    }
+    Mistakes::check(mistakes)?;
+    Ok(images)
+}
+
+/// The names of all profiles, in the order of the alphabet.
+pub fn names(home: &Path, repository: Option<&Path>) -> Vec<String> {
     let places = [
         Some(home.to_owned()),
         repository.map(|path| path.join(".mini-ork")),

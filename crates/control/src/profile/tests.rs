@@ -177,6 +177,33 @@ fn a_profile_is_found_or_its_name_is_told() {
     assert_eq!(Path::new(&profile.image.unwrap().file), file);
 }
 
+#[test]
+fn images_of_all_profiles_are_known_or_it_is_told_why_not() {
+    let place = tempfile::tempdir().unwrap();
+    let (home, repository) = (place.path().join("home"), place.path().join("repository"));
+    let write = |file: &str, text: &str| {
+        let file = place.path().join(file);
+        fs_err::create_dir_all(file.parent().unwrap()).unwrap();
+        fs_err::write(file, text).unwrap();
+    };
+    let images = || named_images(&home, Some(&repository));
+    assert!(images().unwrap().is_empty());
+    write("home/config/environments/a.yaml", "image: a:1\n");
+    write("home/config/environments/b.yaml", "network: none\n");
+    // What else is wrong with it does not hide its image.
+    write("home/config/environments/c.yaml", "odd: 1\nimage: c:1\n");
+    write(
+        "repository/.mini-ork/config/environments/a.yaml",
+        "image: a:2\n",
+    );
+    let found: Vec<String> = images().unwrap().into_iter().map(|one| one.value).collect();
+    assert_eq!(found, ["a:1", "a:2", "c:1"]);
+    assert_eq!(names(&home, Some(&repository)), ["a", "b", "c"]);
+    write("home/config/environments/d.yaml", "image: [\n");
+    let error = images().unwrap_err().to_string();
+    assert!(error.contains("d.yaml:"), "{error}");
+}
+
 proptest! {
     #[test]
     fn bc_72_whatever_a_number_is_written_as_it_is_good_or_a_mistake(

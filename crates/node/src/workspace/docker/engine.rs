@@ -72,6 +72,17 @@ fn says(error: &Error, kind: std::io::ErrorKind) -> bool {
     false
 }
 
+/// Whether the engine answered that nothing can have that name.
+pub(super) fn is_no_name(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::DockerResponseServerError {
+            status_code: 400,
+            ..
+        }
+    )
+}
+
 /// Whether the engine answered that there is no such thing.
 pub(super) fn is_missing(error: &Error) -> bool {
     matches!(

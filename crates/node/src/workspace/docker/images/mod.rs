@@ -66,19 +66,30 @@ pub enum BuildSource {
 }
 
 /// The images on the engine at `endpoint` that mini-ork may use: those that it built, and `named`.
-pub async fn list_images(endpoint: &str, named: Option<&str>) -> Result<Vec<Image>, DockerError> {
+/// Each is with those of `named` that the engine takes for it, however they are written.
+pub async fn list_images(
+    endpoint: &str,
+    named: &[String],
+) -> Result<Vec<(Image, Vec<String>)>, DockerError> {
     let client = engine::connect(endpoint).await?;
-    let chosen = match named {
-        Some(name) => match client.inspect_image(name).await {
-            Ok(found) => found.id,
-            Err(error) if engine::is_missing(&error) => None,
+    let mut known: HashMap<String, Vec<String>> = HashMap::new();
+    for name in named {
+        match client.inspect_image(name).await {
+            Ok(found) => {
+                let id = found.id.unwrap_or_default();
+                known.entry(id).or_default().push(name.clone());
+            }
+            Err(error) if engine::is_missing(&error) || engine::is_no_name(&error) => {}
             Err(error) => return Err(DockerError::engine("look for the image")(error)),
-        },
-        None => None,
-    };
-    let mut images = all(&client).await?;
-    images.retain(|image| image.is_own || Some(&image.id) == chosen.as_ref());
-    Ok(images)
+        }
+    }
+    let images = all(&client).await?.into_iter().map(|image| {
+        let names = known.remove(&image.id).unwrap_or_default();
+        (image, names)
+    });
+    Ok(images
+        .filter(|(image, names)| image.is_own || !names.is_empty())
+        .collect())
 }
 
 /// Builds an image. `progress` is told each line that the engine says. Nothing is left of a build
