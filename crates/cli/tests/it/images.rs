@@ -3,11 +3,11 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use mini_ork_testkit::{Call, Running, TestEnv, skip, wait_for};
+use mini_ork_testkit::{Call, Lane, Running, TestEnv, skip, wait_for};
 use serde_json::Value;
 
 use crate::sandbox::World;
-use crate::support::{new_env, text};
+use crate::support::{CHECK, PROJECT, agent, new_env, text};
 
 const NOWHERE: &str = "unix:///nowhere/docker.sock";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -255,6 +255,43 @@ fn without_an_engine_there_are_no_images_and_no_containers() {
     // Whoever does not ask for containers need not have an engine.
     let all = env.mini_ork(["sandbox-gc"]).env("DOCKER_HOST", NOWHERE);
     assert_eq!(all.run().expect(0).text(), "nothing to remove\n");
+}
+
+/// Nothing goes in plain text to an engine that is to be spoken to with TLS.
+#[test]
+fn an_engine_with_tls_is_refused() {
+    let env = new_env();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
+    env.repo("repo", PROJECT);
+    env.kickoff("The answer is wrong", &[CHECK]);
+    env.lanes(&[("default", Lane::Shell(&agent("true")))]);
+    let run = [
+        "run",
+        "code-fix",
+        "--backend",
+        "docker",
+        "--repo",
+        "repo",
+        "kickoff.md",
+    ];
+    for arguments in [
+        &["image", "ls"][..],
+        &["sandbox-gc", "--backend", "docker"],
+        &run,
+    ] {
+        for (name, value) in [("DOCKER_TLS_VERIFY", "1"), ("DOCKER_CERT_PATH", "/certs")] {
+            let call = env.mini_ork(arguments).env("DOCKER_HOST", &endpoint);
+            let call = call.env("MO_SANDBOX_IMAGE", "debian:12").env(name, value);
+            let errors = call.run().expect(2).errors();
+            for part in [&endpoint, "TLS", name, "ssh -N -L"] {
+                assert!(errors.contains(part), "{part}: {errors}");
+            }
+        }
+    }
+    assert!(listener.accept().is_err(), "somebody was asked");
+    assert_eq!(env.runs(), Vec::<String>::new());
 }
 
 /// A registry of the test's own.

@@ -22,6 +22,8 @@ pub struct EndpointSources {
     pub configuration: Option<PathBuf>,
     /// The directory of this user's sockets, for an engine without a daemon.
     pub sockets: Option<PathBuf>,
+    /// The first of `DOCKER_TLS_VERIFY` and `DOCKER_CERT_PATH` that is set.
+    pub tls: Option<&'static str>,
 }
 
 /// Why it is not known where the engine is.
@@ -44,6 +46,16 @@ pub enum EndpointError {
     NoContext {
         /// Its name.
         name: String,
+    },
+    /// The engine is to be spoken to with TLS. In plain text everybody on the way could have it.
+    #[error(
+        "the engine at `{endpoint}` is to be spoken to with TLS ({why}), which is not supported"
+    )]
+    Tls {
+        /// Its address.
+        endpoint: String,
+        /// What says so.
+        why: String,
     },
 }
 
@@ -70,8 +82,26 @@ struct Endpoint {
     host: Option<String>,
 }
 
-/// The address of the engine that the docker client would use.
+/// The address of the engine that the docker client would use. One that it would use with TLS is
+/// refused, and not used without.
 pub fn find_endpoint(sources: &EndpointSources) -> Result<String, EndpointError> {
+    let endpoint = any_endpoint(sources)?;
+    match sources.tls {
+        Some(variable) if is_tcp(&endpoint) => Err(EndpointError::Tls {
+            endpoint,
+            why: format!("{variable} is set"),
+        }),
+        _ => Ok(endpoint),
+    }
+}
+
+fn is_tcp(endpoint: &str) -> bool {
+    ["tcp://", "http://", "https://"]
+        .iter()
+        .any(|scheme| endpoint.starts_with(scheme))
+}
+
+fn any_endpoint(sources: &EndpointSources) -> Result<String, EndpointError> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     if let Some(host) = given(&sources.host) {
         return Ok(host);
@@ -98,17 +128,22 @@ fn current_context(file: &Path) -> Result<Option<String>, EndpointError> {
 fn of_context(directory: Option<&Path>, name: String) -> Result<String, EndpointError> {
     let digest = Sha256::digest(name.as_bytes());
     let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let file = directory.map(|directory| {
-        let contexts = directory.join("contexts/meta");
-        contexts.join(digest).join("meta.json")
-    });
-    let context: Option<Context> = match file {
-        Some(file) => read(&file)?,
+    let contexts = directory.map(|directory| directory.join("contexts"));
+    let context: Option<Context> = match &contexts {
+        Some(contexts) => read(&contexts.join("meta").join(&digest).join("meta.json"))?,
         None => None,
     };
-    context
-        .and_then(|context| context.endpoints.docker?.host)
-        .ok_or(EndpointError::NoContext { name })
+    let Some(endpoint) = context.and_then(|context| context.endpoints.docker?.host) else {
+        return Err(EndpointError::NoContext { name });
+    };
+    let certificates = contexts.map(|contexts| contexts.join("tls").join(digest).join("docker"));
+    if is_tcp(&endpoint) && certificates.is_some_and(|directory| directory.exists()) {
+        return Err(EndpointError::Tls {
+            endpoint,
+            why: format!("the context `{name}` has certificates"),
+        });
+    }
+    Ok(endpoint)
 }
 
 fn default_endpoint(sources: &EndpointSources) -> String {
@@ -143,6 +178,8 @@ fn read<T: serde::de::DeserializeOwned>(file: &Path) -> Result<Option<T>, Endpoi
 mod tests {
     use super::*;
 
+    const REMOTE: &str = "tcp://engine.example:2376";
+
     #[test]
     fn the_engine_is_the_one_of_the_docker_client() {
         let place = tempfile::tempdir().unwrap();
@@ -160,13 +197,38 @@ mod tests {
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        let meta = place.path().join("docker/contexts/meta").join(hashed);
+        let meta = place.path().join("docker/contexts/meta").join(&hashed);
         fs_err::create_dir_all(&meta).unwrap();
         let text = r#"{"Name":"colima","Endpoints":{"docker":{"Host":"unix:///c.sock"}}}"#;
         fs_err::write(meta.join("meta.json"), text).unwrap();
+        let tls = place.path().join("docker/contexts/tls").join(&hashed);
+        fs_err::create_dir_all(tls.join("docker")).unwrap();
         let config = place.path().join("docker/config.json");
         fs_err::write(&config, r#"{"auths":{},"currentContext":"colima"}"#).unwrap();
         assert_eq!(find_endpoint(&sources).unwrap(), "unix:///c.sock");
+
+        // Certificates mean nothing where nobody is on the way.
+        sources.tls = Some("DOCKER_CERT_PATH");
+        assert_eq!(find_endpoint(&sources).unwrap(), "unix:///c.sock");
+        fs_err::write(
+            meta.join("meta.json"),
+            text.replace("unix:///c.sock", REMOTE),
+        )
+        .unwrap();
+        let refused = |sources: &EndpointSources| {
+            let error = find_endpoint(sources).unwrap_err();
+            assert!(matches!(error, EndpointError::Tls { .. }), "{error}");
+            error.to_string()
+        };
+        let error = refused(&sources);
+        assert!(
+            error.contains(REMOTE) && error.contains("the context `colima` has certificates"),
+            "{error}"
+        );
+        fs_err::remove_dir_all(&tls).unwrap();
+        assert!(refused(&sources).contains("DOCKER_CERT_PATH is set"));
+        sources.tls = None;
+        assert_eq!(find_endpoint(&sources).unwrap(), REMOTE);
 
         sources.context = Some("none".to_owned());
         let error = find_endpoint(&sources).unwrap_err();
