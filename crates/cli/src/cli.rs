@@ -36,8 +36,8 @@ First steps:
 
 A run is named by its id, any unique beginning of it, or `@` for the latest.
 Exit codes: 0 done, 1 the work failed, 2 usage or configuration, 6 blocked by a question,
-75 budget used up, 130 cancelled. More: `mini-ork help TOPIC`
-(recipes, lanes, kickoffs, environment, exit-codes, recovery).";
+75 budget used up, 130 cancelled. More: `mini-ork help TOPIC` (recipes, lanes, kickoffs,
+sandboxing, profiles, network, environment, exit-codes, recovery).";
 
 /// Runs coding-agent workflows on a git repository and gives back a branch with verified work.
 #[derive(Debug, Parser)]

@@ -9,10 +9,13 @@ use crate::error::{CommandError, CommandResult, ExitStatus};
 use crate::render::{self, Style, paint};
 
 /// Topics with what they are about.
-const TOPICS: [(&str, &str); 6] = [
+const TOPICS: [(&str, &str); 9] = [
     ("recipes", "what a recipe is, and where recipes are found"),
     ("lanes", "how agents are described and chosen"),
     ("kickoffs", "how to say what is wanted"),
+    ("sandboxing", "what keeps programs from your machine"),
+    ("profiles", "what a run works in, from a file"),
+    ("network", "which hosts programs reach"),
     ("environment", "every environment variable"),
     ("exit-codes", "what scripts can rely on"),
     ("recovery", "after a crash, a failure or a kill"),
@@ -26,17 +29,23 @@ pub(crate) fn help(args: &HelpArgs) -> CommandResult {
         render::out(&text)?;
         return Ok(ExitStatus::Success);
     };
-    let text = match asked {
+    render::out(&page(asked)?)?;
+    Ok(ExitStatus::Success)
+}
+
+fn page(topic: &str) -> Result<String, CommandError> {
+    Ok(match topic {
         "recipes" => include_str!("topics/recipes.txt").to_owned(),
         "lanes" => include_str!("topics/lanes.txt").to_owned(),
         "kickoffs" => include_str!("topics/kickoffs.txt").to_owned(),
+        "sandboxing" => include_str!("topics/sandboxing.txt").to_owned(),
+        "profiles" => include_str!("topics/profiles.txt").to_owned(),
+        "network" => include_str!("topics/network.txt").to_owned(),
         "environment" => environment(),
         "exit-codes" => exit_codes(),
         "recovery" => include_str!("topics/recovery.txt").to_owned(),
         name => of_command(name)?,
-    };
-    render::out(&text)?;
-    Ok(ExitStatus::Success)
+    })
 }
 
 fn of_command(name: &str) -> Result<String, CommandError> {
@@ -133,6 +142,15 @@ mod tests {
             hint.contains("recovery") && hint.contains("conflicts"),
             "{hint}"
         );
+    }
+
+    #[test]
+    fn every_topic_has_a_page_and_the_first_help_names_it() {
+        for (topic, _) in TOPICS {
+            assert!(page(topic).is_ok(), "{topic}");
+            let first = Cli::command().render_help().to_string();
+            assert!(first.contains(topic), "{topic}: {first}");
+        }
     }
 
     #[test]
