@@ -155,13 +155,13 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "USD")]
     pub(crate) budget: Option<String>,
     /// Workspace backend, `local` or `docker` [env: MO_SANDBOX_BACKEND] [default: local].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completions::backends))]
     pub(crate) backend: Option<String>,
     /// Where work runs [env: MO_PLACEMENT] [default: local].
     #[arg(long, value_name = "PLACE")]
     pub(crate) placement: Option<String>,
     /// The profile of what the run works in, `config/environments/NAME.yaml` [env: MO_NODE_ENV].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completions::profiles))]
     pub(crate) env: Option<String>,
     /// Answer a question of the kickoff, as `question-id=text`; may be repeated.
     #[arg(long = "answer", value_name = "ID=TEXT")]

@@ -1,6 +1,8 @@
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCandidates;
 
 use super::RunRefArgs;
+use crate::commands::completions;
 
 /// `mini-ork sandbox`.
 #[derive(Debug, Args)]
@@ -41,7 +43,7 @@ Exit code 1: something could not be removed; it stays on record.";
 #[command(after_help = GC_EXAMPLES)]
 pub(crate) struct SandboxGcArgs {
     /// Only those of one workspace backend: `docker`, `local`, or `all`.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completions::backends_or_all))]
     pub(crate) backend: Option<String>,
     /// The sandbox of an interrupted run goes only when it is older, such as `90m`, `6h`, or
     /// seconds [env: MO_SANDBOX_MAX_AGE] [default: 0].
@@ -68,10 +70,10 @@ Exit code 0: everything that has to be closed is, and what is allowed works.";
 #[command(after_help = VERIFY_EXAMPLES)]
 pub(crate) struct SandboxVerifyArgs {
     /// Workspace backend, `local` or `docker` [env: MO_SANDBOX_BACKEND] [default: local].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completions::backends))]
     pub(crate) backend: Option<String>,
     /// The profile whose policy is tried, `config/environments/NAME.yaml` [env: MO_NODE_ENV].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completions::profiles))]
     pub(crate) env: Option<String>,
     /// Show every attempt, also those that ended as they have to.
     #[arg(long)]

@@ -7,9 +7,11 @@ use clap::CommandFactory as _;
 use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::{CompleteEnv, Shells};
 use mini_ork_control::lanes::LaneConfig;
+use mini_ork_control::profile;
 use mini_ork_control::recipe::Catalog;
 use mini_ork_control::report;
 use mini_ork_control::run::load_view;
+use mini_ork_node::workspace::backend_names;
 
 use super::place::checkout;
 use super::runs::list;
@@ -153,6 +155,28 @@ pub(crate) fn lanes(typed: &OsStr) -> Vec<CompletionCandidate> {
         .filter(|offer| offer.starts_with(typed))
         .map(CompletionCandidate::new)
         .collect()
+}
+
+/// Names of profiles.
+pub(crate) fn profiles() -> Vec<CompletionCandidate> {
+    let Some(global) = settings() else {
+        return Vec::new();
+    };
+    let checkout = checkout(&global, None).ok().flatten();
+    let names = profile::names(&global.home.value, checkout.as_deref());
+    names.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// Names of workspace backends.
+pub(crate) fn backends() -> Vec<CompletionCandidate> {
+    let names = backend_names();
+    names.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// Those, and the word for all of them.
+pub(crate) fn backends_or_all() -> Vec<CompletionCandidate> {
+    let all = std::iter::once(CompletionCandidate::new(super::sandboxes::ALL));
+    backends().into_iter().chain(all).collect()
 }
 
 /// The settings as far as the environment gives them: a shell asks before the line is complete.

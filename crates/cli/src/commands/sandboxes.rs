@@ -21,7 +21,7 @@ use crate::settings::{GlobalSettings, parse_duration};
 /// run removes it. Who asks for its removal gets it at once.
 pub(super) const MAX_AGE_BESIDE_A_RUN: Duration = Duration::from_secs(6 * 3600);
 /// All backends, for `--backend`.
-const ALL: &str = "all";
+pub(super) const ALL: &str = "all";
 /// How long a run waits for what is cleaned up before it.
 const PATIENCE: Duration = Duration::from_secs(10);
 

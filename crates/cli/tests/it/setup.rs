@@ -325,12 +325,38 @@ fn completions_know_recipes() {
 }
 
 #[test]
+fn completions_know_profiles_and_backends() {
+    let env = new_env();
+    let repo = env.repo("repo", PROJECT);
+    env.write("home/config/environments/box.yaml", "network: none\n");
+    repo.write(".mini-ork/config/environments/ci.yaml", "network: none\n");
+    let offered = |words: &[&str]| -> Vec<String> {
+        let all = [&["--", "mini-ork"], words, &[""]].concat();
+        let call = env.mini_ork(&all).cwd(repo.path()).env("COMPLETE", "bash");
+        let call = call.env("_CLAP_IFS", "\n");
+        let index = (words.len() + 1).to_string();
+        let offered = call.env("_CLAP_COMPLETE_INDEX", index).run().expect(0);
+        offered.text().lines().map(ToOwned::to_owned).collect()
+    };
+    for command in [&["run"][..], &["sandbox", "verify"]] {
+        let with = |flag| offered(&[command, &[flag]].concat());
+        assert_eq!(with("--env"), ["box", "ci"], "{command:?}");
+        assert_eq!(with("--backend"), ["local", "docker"], "{command:?}");
+    }
+    let all = offered(&["sandbox-gc", "--backend"]);
+    assert_eq!(all, ["local", "docker", "all"]);
+}
+
+#[test]
 fn help_has_every_topic_and_lists_them_for_an_unknown_word() {
     let env = new_env();
     for topic in [
         "recipes",
         "lanes",
         "kickoffs",
+        "sandboxing",
+        "profiles",
+        "network",
         "environment",
         "exit-codes",
         "recovery",
