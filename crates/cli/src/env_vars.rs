@@ -60,7 +60,7 @@ variables! {
     Read MO_NODE_TIMEOUT_S;
     /// Most US dollars that all runs of the home together may spend in 24 hours. Default: 50.
     Read MO_DAILY_BUDGET_USD;
-    /// Workspace backend: `local`, without a boundary, or `docker`. Same as `--backend`. Default: `local`.
+    /// Workspace backend: `local`, without a boundary unless a network policy asks for one, or `docker`. Same as `--backend`. Default: `local`.
     Read MO_SANDBOX_BACKEND;
     /// With `docker`: the image whose programs the run finds. It has to be on the engine.
     Read MO_SANDBOX_IMAGE;
