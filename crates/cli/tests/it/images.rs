@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use mini_ork_testkit::{Call, Lane, Running, TestEnv, skip, wait_for};
+use mini_ork_testkit::{Call, ContainerEngine, Lane, Running, TestEnv, skip, wait_for};
 use serde_json::Value;
 
 use crate::sandbox::World;
@@ -175,6 +175,34 @@ fn images_that_a_profile_names_stay() {
         listed.errors()
     );
     assert_eq!(world.listed().len(), 3);
+}
+
+/// Podman lists an image under another name than the one that it was given.
+#[test]
+fn an_image_of_podman_is_known_by_the_name_that_was_written() {
+    let Some(world) = World::on(ContainerEngine::start_podman(0)) else {
+        return;
+    };
+    world.env.write(
+        "home/config/environments/box.yaml",
+        &format!("image: {}\n", world.image),
+    );
+    let listed = world.listed();
+    let [image] = listed.as_slice() else {
+        panic!("{listed:#?}");
+    };
+    assert_eq!(image["chosen"], true, "{image:#}");
+    assert_ne!(
+        image["names"],
+        serde_json::json!([world.image]),
+        "{image:#}"
+    );
+    assert!(
+        image["named_by"][0]
+            .as_str()
+            .unwrap()
+            .ends_with("box.yaml:1")
+    );
 }
 
 #[test]
