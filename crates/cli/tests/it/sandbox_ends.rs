@@ -281,6 +281,16 @@ fn an_engine_and_a_container_that_are_killed() {
         refused.errors()
     );
     assert_eq!(refused.json()["failed"].as_array().unwrap().len(), 1);
+    // What is on no record is not told as a sandbox without a name.
+    let named = ["sandbox-gc", "--json", "--backend", "docker"];
+    let refused = world.call(&named).run().expect(1);
+    let errors = refused.errors();
+    assert!(
+        errors.contains("1 sandbox could not be removed")
+            && errors.contains("no container engine answers"),
+        "{errors}"
+    );
+    assert_eq!(refused.json()["failed"].as_array().unwrap().len(), 1);
     let output = world.call(&["recover"]).run().expect(2);
     assert!(
         output.errors().contains("no container engine answers"),
