@@ -19,7 +19,7 @@ use super::nodes::{Ancestor, Job, Message, Reporter, execute};
 use super::state::{Phase, RunState};
 use super::{RunError, clock};
 use crate::reason::{Reason, Status};
-use crate::store::{AttemptKey, RunSummaryUpdate, Store, StoreReader};
+use crate::store::{AttemptKey, RunSummaryUpdate, StoreReader};
 
 /// The time that the daily budget counts, up to now: a rolling day, so that no moment of the clock
 /// lets twice the budget be spent around it.
@@ -35,7 +35,6 @@ pub trait RunObserver: Send {
 /// One run being driven by this process.
 pub(crate) struct Engine<'a> {
     context: Arc<RunContext>,
-    store: &'a Store,
     /// Sees what all runs of the home have cost.
     costs: StoreReader,
     observer: &'a mut dyn RunObserver,
@@ -59,7 +58,6 @@ pub(crate) type Notes = JoinHandle<Result<Vec<String>, WorkError>>;
 impl<'a> Engine<'a> {
     pub(crate) fn new(
         context: Arc<RunContext>,
-        store: &'a Store,
         observer: &'a mut dyn RunObserver,
         state: RunState,
         asked: watch::Receiver<StopLevel>,
@@ -67,10 +65,10 @@ impl<'a> Engine<'a> {
         notes: Option<Notes>,
     ) -> Result<Self, RunError> {
         let (sender, messages) = mpsc::unbounded_channel();
+        let costs = context.store.reader().map_err(RunError::Store)?;
         Ok(Self {
             context,
-            store,
-            costs: store.reader().map_err(RunError::Store)?,
+            costs,
             observer,
             state,
             in_flight: BTreeSet::new(),
@@ -386,7 +384,8 @@ impl<'a> Engine<'a> {
         let mut next = self.state.clone();
         next.apply(&event);
         let at_ms = clock::now_ms();
-        self.store
+        self.context
+            .store
             .append(
                 &self.context.plan.run,
                 at_ms,

@@ -246,11 +246,12 @@ async fn drive_new(
         excludes: request.excludes,
         daily_budget_usd: request.daily_budget_usd,
         fault: request.fault,
+        store: store.clone(),
     };
     if pieces.record.questions.is_empty() {
-        drive(pieces, &[], store, observer, asked).await
+        drive(pieces, &[], observer, asked).await
     } else {
-        block(pieces, store, observer).await
+        block(pieces, observer).await
     }
 }
 
@@ -267,13 +268,13 @@ pub(super) struct Pieces {
     pub(super) excludes: Vec<u8>,
     pub(super) daily_budget_usd: f64,
     pub(super) fault: FaultPoint,
+    pub(super) store: Store,
 }
 
 /// Drives a run whose journal holds `events`.
 pub(super) async fn drive(
     mut pieces: Pieces,
     events: &[RunEvent],
-    store: &Store,
     observer: &mut dyn RunObserver,
     asked: watch::Receiver<StopLevel>,
 ) -> Result<RunView, RunError> {
@@ -286,7 +287,7 @@ pub(super) async fn drive(
         Ok(drive) => drive,
         Err(error) if opened => return Err(error),
         Err(error) => {
-            close_unopened(&pieces, &error, store, &mut state, observer).await?;
+            close_unopened(&pieces, &error, &mut state, observer).await?;
             return Err(error);
         }
     };
@@ -294,7 +295,7 @@ pub(super) async fn drive(
         let base = pieces.record.base.clone();
         let event = RunEvent::Opened { base };
         let summary = RunSummaryUpdate::default();
-        append(&pieces, store, &mut state, event, summary, observer).await?;
+        append(&pieces, &mut state, event, summary, observer).await?;
         pieces.fault.hit("opened");
     }
     let notes = match &trees {
@@ -319,7 +320,7 @@ pub(super) async fn drive(
         kickoff: pieces.kickoff,
         execution: pieces.execution,
         models: pieces.models,
-        store: store.clone(),
+        store: pieces.store,
         stop,
         started_at_ms: pieces.record.started_at_ms,
         daily_budget_usd: pieces.daily_budget_usd,
@@ -327,15 +328,7 @@ pub(super) async fn drive(
         fault: pieces.fault,
         baseline: Mutex::new(()),
     });
-    let engine = Engine::new(
-        Arc::clone(&context),
-        store,
-        observer,
-        state,
-        asked,
-        told,
-        notes,
-    )?;
+    let engine = Engine::new(Arc::clone(&context), observer, state, asked, told, notes)?;
     let state = engine.drive().await?;
     super::view::finished(&context, &state).map_err(RunError::Io)
 }
@@ -374,16 +367,15 @@ async fn open_trees(pieces: &Pieces, opened: bool) -> Result<Option<Trees>, RunE
 
 pub(super) async fn append(
     pieces: &Pieces,
-    store: &Store,
     state: &mut RunState,
     event: RunEvent,
     summary: RunSummaryUpdate,
     observer: &mut dyn RunObserver,
 ) -> Result<(), RunError> {
-    store
-        .append(&pieces.plan.run, now_ms(), &event, summary)
-        .await
-        .map_err(RunError::Store)?;
+    let appended = pieces
+        .store
+        .append(&pieces.plan.run, now_ms(), &event, summary);
+    appended.await.map_err(RunError::Store)?;
     state.apply(&event);
     observer.observe(&event, state, pieces.directory.root());
     Ok(())

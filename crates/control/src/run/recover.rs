@@ -122,12 +122,13 @@ pub async fn recover(
         excludes: recovery.excludes,
         daily_budget_usd: recovery.daily_budget_usd,
         fault: recovery.fault,
+        store: store.clone(),
     };
     if !pieces.record.questions.is_empty() {
         // Its control plane died before it could say so.
-        return block(pieces, store, observer).await;
+        return block(pieces, observer).await;
     }
-    drive(pieces, &events, store, observer, asked).await
+    drive(pieces, &events, observer, asked).await
 }
 
 fn read_events(recovery: &Recovery) -> Result<Vec<RunEvent>, RunError> {

@@ -9,13 +9,12 @@ use super::open::{Pieces, append, replay};
 use super::state::RunState;
 use super::{RunError, RunView};
 use crate::reason::Status;
-use crate::store::{RunSummaryUpdate, Store};
+use crate::store::RunSummaryUpdate;
 
 /// Ends a run that has no workspace to begin in.
 pub(super) async fn close_unopened(
     pieces: &Pieces,
     error: &RunError,
-    store: &Store,
     state: &mut RunState,
     observer: &mut dyn RunObserver,
 ) -> Result<(), RunError> {
@@ -33,7 +32,7 @@ pub(super) async fn close_unopened(
         ..RunSummaryUpdate::default()
     };
     let event = RunEvent::Closed(closing);
-    append(pieces, store, state, event, summary, observer).await?;
+    append(pieces, state, event, summary, observer).await?;
     let view = super::view::of_record(state, &pieces.record, &pieces.directory);
     write_json(&pieces.directory.verdict(), &view).map_err(RunError::Io)
 }
@@ -41,7 +40,6 @@ pub(super) async fn close_unopened(
 /// Ends a run that needs an answer first.
 pub(super) async fn block(
     pieces: Pieces,
-    store: &Store,
     observer: &mut dyn RunObserver,
 ) -> Result<RunView, RunError> {
     let questions = &pieces.record.questions;
@@ -63,7 +61,7 @@ pub(super) async fn block(
     };
     let mut state = replay(&pieces.plan, &[])?;
     let event = RunEvent::Closed(closing);
-    append(&pieces, store, &mut state, event, summary, observer).await?;
+    append(&pieces, &mut state, event, summary, observer).await?;
     let mut view = super::view::of_record(&state, &pieces.record, &pieces.directory);
     view.questions = questions
         .iter()
