@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::CWD;
@@ -16,8 +16,8 @@ use rustix::mount::{
     move_mount, open_tree,
 };
 
-use super::Confinement;
 use super::enter::{c_path, failed, open_low_ports};
+use super::{Confinement, sockets};
 use crate::sys::namespaces::{MountFlags, set_mount};
 
 /// Directories in which programs of the machine have their sockets and everybody their files.
@@ -30,20 +30,27 @@ const MACHINE: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
 const SECRET: [&str; 3] = ["kcore", "keys", "timer_list"];
 /// Files that this module writes, below `/run`.
 const OWN: &str = "/run/mini-ork";
-/// Most sockets in the file system that are covered.
-const MOST_SOCKETS: usize = 4096;
+/// A directory with nothing in it, there as well.
+const EMPTY: &str = "/run/mini-ork/empty";
 
 /// What was seen of the outside, before it was left.
 #[derive(Debug)]
 pub(super) struct Surroundings {
-    /// Sockets that programs outside listen on.
+    /// Sockets that may lead to programs outside.
     sockets: BTreeSet<PathBuf>,
     /// The outermost first, as with `shown`.
-    hidden: Vec<PathBuf>,
+    covered: Vec<Covered>,
     hosts: Option<PathBuf>,
     resolver: Option<PathBuf>,
     /// What comes back on top, by where it is.
     shown: Vec<Shown>,
+}
+
+#[derive(Debug)]
+struct Covered {
+    path: PathBuf,
+    /// Its files are seen; its sockets lead nowhere.
+    is_quiet: bool,
 }
 
 #[derive(Debug)]
@@ -102,15 +109,45 @@ impl Surroundings {
         // What is inside of another comes after it. The sort is stable: of two for the same place
         // the one that can be written is on top.
         shown.sort_by_key(|shown| depth(&shown.target));
-        let mut hidden: Vec<PathBuf> = hidden.filter(|path| path.is_dir()).collect();
-        hidden.sort_by_key(|path| depth(path));
+        let hidden: Vec<PathBuf> = hidden.filter(|path| path.is_dir()).collect();
+        let is_seen = |path: &Path| {
+            let is_hidden = hidden.iter().any(|directory| path.starts_with(directory));
+            !is_hidden || shown.iter().any(|shown| path.starts_with(&shown.target))
+        };
+        let sockets = sockets::find(is_seen)?;
+        let quiet = spec
+            .quiet
+            .iter()
+            .filter_map(|path| fs_err::canonicalize(Path::new(path.as_os_str())).ok());
+        // What lies in something that can be written belongs to the run, and stays so.
+        let is_own = |path: &PathBuf| {
+            let mut own = shown.iter().filter(|shown| !shown.read_only);
+            own.any(|shown| path.starts_with(&shown.target))
+        };
+        let quiet = quiet.filter(|path| path.is_dir() && !is_own(path));
+        let quiet: Vec<PathBuf> = quiet.collect();
+        let cover = |is_quiet| move |path| Covered { path, is_quiet };
+        let mut covered: Vec<Covered> = hidden.into_iter().map(cover(false)).collect();
+        covered.extend(quiet.into_iter().map(cover(true)));
+        covered.sort_by_key(|covered| depth(&covered.path));
         Ok(Self {
-            sockets: sockets(&shown)?,
-            hidden,
+            sockets,
+            covered,
             hosts: fs_err::canonicalize("/etc/hosts").ok(),
             resolver: fs_err::canonicalize("/etc/resolv.conf").ok(),
             shown,
         })
+    }
+}
+
+impl Covered {
+    fn cover(&self) -> Result<(), Trouble> {
+        if self.is_quiet {
+            fs_err::create_dir_all(EMPTY).map_err(failed("make a directory of its own"))?;
+            sockets::quiet(&self.path, Path::new(EMPTY))
+        } else {
+            hide(&self.path)
+        }
     }
 }
 
@@ -152,7 +189,7 @@ pub(super) fn arrange(spec: &Confinement, surroundings: &Surroundings) -> Result
     for name in DEVICES {
         devices.push((name, open(&Path::new("/dev").join(name), false, false)?));
     }
-    let root = open_directory("/")?;
+    let root = open_directory(Path::new("/"))?;
     let everything = MountFlags {
         read_only: true,
         no_devices: true,
@@ -161,28 +198,21 @@ pub(super) fn arrange(spec: &Confinement, surroundings: &Surroundings) -> Result
         .map_err(|error| refused("make the file system read-only")(error))?;
     arrange_processes()?;
     arrange_devices(devices)?;
-    let mut hidden = surroundings.hidden.iter().peekable();
+    let mut covered = surroundings.covered.iter().peekable();
     for (one, tree) in shown {
         // What is hidden inside of something that is shown comes after it, and what is shown
         // inside of something that is hidden comes after that.
-        while let Some(path) = hidden.next_if(|path| depth(path) <= depth(&one.target)) {
-            hide(path)?;
+        while let Some(next) = covered.next_if(|next| depth(&next.path) <= depth(&one.target)) {
+            next.cover()?;
         }
         make_place(&one.target, one.is_directory)?;
         put(&tree, &one.target)?;
     }
-    for path in hidden {
-        hide(path)?;
+    for next in covered {
+        next.cover()?;
     }
     arrange_names(spec, surroundings)?;
-    for socket in &surroundings.sockets {
-        let is_socket =
-            fs_err::symlink_metadata(socket).is_ok_and(|found| found.file_type().is_socket());
-        if is_socket {
-            put(&open(Path::new("/dev/null"), true, true)?, socket)?;
-        }
-    }
-    Ok(())
+    sockets::cover(&surroundings.sockets)
 }
 
 /// A `/proc` that shows the processes inside, and changes nothing of the machine.
@@ -231,7 +261,7 @@ fn arrange_devices(devices: Vec<(&str, OwnedFd)>) -> Result<(), Trouble> {
         read_only: true,
         no_devices: false,
     };
-    set_mount(open_directory("/dev")?.as_fd(), c"", flags)
+    set_mount(open_directory(Path::new("/dev"))?.as_fd(), c"", flags)
         .map_err(|error| refused("make `/dev` read-only")(error))?;
     mount(
         "devpts",
@@ -266,7 +296,7 @@ fn arrange_names(spec: &Confinement, surroundings: &Surroundings) -> Result<(), 
 }
 
 /// A copy of the mount at `path`, with all that is mounted below it, which is nowhere yet.
-fn open(path: &Path, read_only: bool, no_devices: bool) -> Result<OwnedFd, Trouble> {
+pub(super) fn open(path: &Path, read_only: bool, no_devices: bool) -> Result<OwnedFd, Trouble> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE;
@@ -282,7 +312,7 @@ fn open(path: &Path, read_only: bool, no_devices: bool) -> Result<OwnedFd, Troub
     Ok(tree)
 }
 
-fn put(tree: &OwnedFd, target: &Path) -> Result<(), Trouble> {
+pub(super) fn put(tree: &OwnedFd, target: &Path) -> Result<(), Trouble> {
     let place = c_path(target)?;
     move_mount(
         tree,
@@ -299,7 +329,7 @@ fn depth(path: &Path) -> usize {
 }
 
 /// Covers a directory. One that is not seen any more is hidden with what is around it.
-fn hide(path: &Path) -> Result<(), Trouble> {
+pub(super) fn hide(path: &Path) -> Result<(), Trouble> {
     match fs_err::symlink_metadata(path) {
         Ok(found) if found.is_dir() => memory(path, "mode=0755,size=16m"),
         _ => Ok(()),
@@ -333,25 +363,10 @@ fn make_place(path: &Path, is_directory: bool) -> Result<(), Trouble> {
     Ok(made.map_err(failed("make a place for what is seen"))?)
 }
 
-fn open_directory(path: &str) -> Result<OwnedFd, Trouble> {
+pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, Trouble> {
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, rustix::fs::Mode::empty());
-    Ok(opened.map_err(failed(format!("open `{path}`")))?)
-}
-
-/// Sockets in the file system that somebody listens on, and that can be seen inside.
-fn sockets(shown: &[Shown]) -> Result<BTreeSet<PathBuf>, String> {
-    let table = fs_err::read("/proc/net/unix").map_err(|error| error.to_string())?;
-    let table = String::from_utf8_lossy(&table);
-    let paths = table.lines().filter_map(|line| {
-        let start = line.find(" /")? + 1;
-        Some(PathBuf::from(&line[start..]))
-    });
-    let seen = |path: &PathBuf| {
-        let hidden = HIDDEN.iter().any(|directory| path.starts_with(directory));
-        !hidden || shown.iter().any(|shown| path.starts_with(&shown.target))
-    };
-    Ok(paths.filter(seen).take(MOST_SOCKETS).collect())
+    Ok(opened.map_err(failed(format!("open `{}`", path.display())))?)
 }
 
 /// The two errors by which a system says that an ordinary user may not do something.

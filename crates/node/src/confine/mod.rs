@@ -4,7 +4,7 @@
 //! What holds inside:
 //! - There is no interface but loopback, so no way out but the descriptors that were handed in.
 //!   Sockets of other families cannot be made, and sockets in the file system that existed before
-//!   are covered or hidden.
+//!   are covered or hidden; in the directories that were named so are later ones.
 //! - Nothing can be written but the directories that were named, a temporary one, and memory.
 //! - No process outside is seen or signalled; when the first program ends, all end.
 //! - The program runs as the user that started it, without a privilege and without a way to one.
@@ -14,6 +14,7 @@
 
 mod enter;
 mod files;
+mod sockets;
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -58,6 +59,9 @@ pub struct Confinement {
     pub replaced: Vec<(ByteString, ByteString)>,
     /// Directories that are empty inside, beside `/run`, `/tmp`, `/var/tmp` and `/dev`.
     pub hidden: Vec<ByteString>,
+    /// Directories whose files are seen and whose sockets lead nowhere, also later ones. Those that
+    /// do not exist are left out, as are those in a directory that can be written.
+    pub quiet: Vec<ByteString>,
     /// The directory that is `/tmp` and `/var/tmp` inside.
     pub temporary: ByteString,
     /// The content of `/etc/hosts`.

@@ -37,6 +37,19 @@ const BELOW_HOME: [(&str, &str); 3] = [
     ("NVM_DIR", ".nvm"),
 ];
 
+/// Where agents and engines keep sockets in the home of the user, beside files that are read.
+const SOCKETS_BELOW_HOME: [&str; 9] = [
+    ".ssh",
+    ".gnupg",
+    ".docker",
+    ".colima",
+    ".lima",
+    ".rd",
+    ".orbstack",
+    ".1password",
+    ".local/share/containers/podman",
+];
+
 /// Where programs put their own files in their home, whatever the user's own variables say.
 const OWN_DIRECTORIES: [(&str, &str); 3] = [
     ("XDG_CACHE_HOME", ".cache"),
@@ -171,6 +184,7 @@ impl ConfinedBoundary {
         let machine = machine.nodename().to_string_lossy().into_owned();
         let program = path(&self.settings.program);
         let address = format!("&{SOCKET_DESCRIPTOR}");
+        let home = self.settings.home.iter();
         let confinement = Confinement {
             argv: vec![
                 program.clone(),
@@ -191,6 +205,9 @@ impl ConfinedBoundary {
                 .hidden
                 .iter()
                 .map(|hidden| path(hidden))
+                .collect(),
+            quiet: home
+                .flat_map(|home| SOCKETS_BELOW_HOME.map(|directory| path(&home.join(directory))))
                 .collect(),
             temporary: path(&temporary),
             hosts: plan.hosts_file(&machine),

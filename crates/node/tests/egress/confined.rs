@@ -1,4 +1,5 @@
 use std::io::Read as _;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,6 +21,8 @@ pub(crate) struct Boxed {
     pub(crate) root: tempfile::TempDir,
     entries: String,
     proxy: Arc<PolicyProxy>,
+    /// Directories whose sockets lead nowhere.
+    quiet: Vec<PathBuf>,
 }
 
 impl Boxed {
@@ -33,6 +36,7 @@ impl Boxed {
             root,
             entries: entries.join(","),
             proxy: Arc::new(PolicyProxy::new(allowed, Arc::clone(zone) as _)),
+            quiet: Vec::new(),
         }
     }
 
@@ -62,6 +66,11 @@ impl Boxed {
             replaced: Vec::new(),
             readable: vec![text(PROGRAM)],
             hidden: Vec::new(),
+            quiet: self
+                .quiet
+                .iter()
+                .map(|path| path.as_path().into())
+                .collect(),
             temporary: self.root.path().join("tmp").as_path().into(),
             hosts: plan.hosts_file("box"),
             resolver: LoopbackPlan::resolver_file(),
@@ -293,6 +302,85 @@ fn sockets_of_the_machine_are_not_reached() {
         format!("{}{}ended 0\n", "closed\n".repeat(2), "none\n".repeat(6))
     );
     for listener in [daemon, abstract_daemon] {
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err());
+    }
+}
+
+/// Connects to each path, and says whether somebody was there.
+const KNOCK: &str = "import socket, sys\nfor where in sys.argv[1:]:\n\ttry:\n\t\tsocket.socket(socket.AF_UNIX).connect(where); print('reached')\n\texcept OSError as e: print('closed')\n";
+
+#[test]
+fn a_socket_that_was_renamed_after_it_was_bound_is_not_reached() {
+    let Ok(directory) = tempfile::tempdir_in("/var") else {
+        return skip("cannot write below /var");
+    };
+    let at = |name: &str| directory.path().join(name);
+    // As OpenSSH makes the socket of a shared connection.
+    let linked = UnixListener::bind(at("cm-x.draft")).unwrap();
+    fs_err::hard_link(at("cm-x.draft"), at("cm-x")).unwrap();
+    fs_err::remove_file(at("cm-x.draft")).unwrap();
+    let renamed = UnixListener::bind(at("draft")).unwrap();
+    fs_err::rename(at("draft"), at("renamed")).unwrap();
+    let script = format!(
+        "cat > knock.py <<'END'\n{KNOCK}END\n/usr/bin/python3 knock.py {} {}",
+        at("cm-x").display(),
+        at("renamed").display(),
+    );
+    let Some(said) = nothing_allowed().run(&script) else {
+        return;
+    };
+    assert_eq!(said, "closed\nclosed\nended 0\n");
+    for listener in [linked, renamed] {
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err());
+    }
+}
+
+#[test]
+fn a_socket_that_is_made_later_in_a_quiet_directory_is_not_reached() {
+    let Ok(directory) = tempfile::tempdir_in("/var") else {
+        return skip("cannot write below /var");
+    };
+    let at = |name: &str| directory.path().join(name);
+    fs_err::create_dir(at("deeper")).unwrap();
+    fs_err::write(at("config"), "Host a\n").unwrap();
+    let old = UnixListener::bind(at("old")).unwrap();
+    let mut boxed = nothing_allowed();
+    boxed.quiet = vec![directory.path().to_owned(), at("missing")];
+    let script = format!(
+        "cat > knock.py <<'END'\n{KNOCK}END\ntouch ready; while ! test -e go; do sleep 0.01; done; \
+         cat {config}; touch {config} 2>/dev/null && echo written; \
+         /usr/bin/python3 knock.py {} {} {} {}",
+        at("old").display(),
+        at("new").display(),
+        at("deeper/new").display(),
+        at("linked").display(),
+        config = at("config").display(),
+    );
+    let (ready, go) = (boxed.work().join("ready"), boxed.work().join("go"));
+    let (old_path, new_path) = (at("old"), at("new"));
+    let (deeper, linked) = (at("deeper/new"), at("linked"));
+    let later = std::thread::spawn(move || {
+        let until = Instant::now() + LIMIT;
+        while !ready.exists() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // The program is there anew: what covered its first socket goes with that.
+        fs_err::remove_file(&old_path).unwrap();
+        let made = [&old_path, &new_path, &deeper].map(|path| UnixListener::bind(path).unwrap());
+        fs_err::hard_link(&new_path, linked).unwrap();
+        fs_err::write(go, "").unwrap();
+        made
+    });
+    let said = boxed.run(&script);
+    fs_err::write(boxed.work().join("ready"), "").unwrap();
+    let made = later.join().unwrap();
+    let Some(said) = said else {
+        return;
+    };
+    assert_eq!(said, format!("Host a\n{}ended 0\n", "closed\n".repeat(4)));
+    for listener in made.into_iter().chain([old]) {
         listener.set_nonblocking(true).unwrap();
         assert!(listener.accept().is_err());
     }
