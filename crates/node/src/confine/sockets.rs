@@ -20,10 +20,19 @@ use super::files::{Trouble, hide, open, open_directory, put};
 const MOST: usize = 4096;
 
 /// Sockets that may lead to a program outside and that can be seen inside: all that lie in a
-/// directory in which one was bound.
+/// directory in which one was bound. It is an error when there are too many to cover them all.
 pub(super) fn find(is_seen: impl Fn(&Path) -> bool) -> Result<BTreeSet<PathBuf>, String> {
     let table = fs_err::read("/proc/net/unix").map_err(|error| error.to_string())?;
-    let directories: BTreeSet<PathBuf> = bound(&table)
+    beside(&table, is_seen, MOST)
+}
+
+fn beside(
+    table: &[u8],
+    is_seen: impl Fn(&Path) -> bool,
+    most: usize,
+) -> Result<BTreeSet<PathBuf>, String> {
+    // A server has a line for each connection that it took; a directory is looked at once.
+    let directories: BTreeSet<PathBuf> = bound(table)
         .filter_map(|path| fs_err::canonicalize(path.parent()?).ok())
         .collect();
     let entries = directories
@@ -32,11 +41,19 @@ pub(super) fn find(is_seen: impl Fn(&Path) -> bool) -> Result<BTreeSet<PathBuf>,
         .flatten()
         .flatten();
     let sockets = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()));
-    Ok(sockets
+    let seen = sockets
         .map(|entry| entry.path())
-        .filter(|path| is_seen(path))
-        .take(MOST)
-        .collect())
+        .filter(|path| is_seen(path));
+    // One more than is allowed shows that there are too many.
+    let seen: BTreeSet<PathBuf> = seen.take(most + 1).collect();
+    if seen.len() > most {
+        let example = seen.last().and_then(|path| path.parent());
+        let example = example.unwrap_or(Path::new("/")).display();
+        return Err(format!(
+            "more than {most} sockets in the file system would have to be covered, such as those in `{example}`"
+        ));
+    }
+    Ok(seen)
 }
 
 /// The absolute paths of a table of sockets.
@@ -86,6 +103,8 @@ pub(super) fn quiet(path: &Path, empty: &Path) -> Result<(), Trouble> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -99,6 +118,23 @@ mod tests {
             0: 00000002 00000000 00010000 0001 01 14 relative/x\n";
         let found: Vec<&Path> = bound(table).collect();
         assert_eq!(found, [Path::new(OsStr::from_bytes(b"/var/a b\xff"))]);
+    }
+
+    #[test]
+    fn connections_of_a_server_do_not_count_and_too_many_sockets_are_an_error() {
+        let place = tempfile::tempdir().unwrap();
+        let root = fs_err::canonicalize(place.path()).unwrap();
+        let at = |name: &str| root.join(name);
+        let _held = ["a", "b", "c"].map(|name| UnixListener::bind(at(name)).unwrap());
+        fs_err::write(at("file"), "").unwrap();
+        let line = format!("0: 2 0 0 1 1 11 {}\n", at("a").display());
+        let table = line.repeat(100);
+        let found = beside(table.as_bytes(), |_| true, 3).unwrap();
+        assert_eq!(found, ["a", "b", "c"].map(at).into());
+        let error = beside(table.as_bytes(), |_| true, 2).unwrap_err();
+        assert!(error.contains("more than 2 sockets"), "{error}");
+        let hidden = beside(table.as_bytes(), |path| path != at("b"), 2).unwrap();
+        assert_eq!(hidden.len(), 2);
     }
 
     proptest! {
