@@ -1,7 +1,6 @@
 //! Web requests without TLS, one by one: each says for which host it is, and a connection that is
 //! kept may carry one for another.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +9,7 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1 as client;
-use hyper::header::{CONNECTION, HOST, HeaderValue};
+use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderValue, UPGRADE};
 use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
@@ -30,6 +29,7 @@ type Body = BoxBody<Bytes, hyper::Error>;
 type Sender = Arc<Mutex<client::SendRequest<Incoming>>>;
 
 const DEFAULT_PORT: u16 = 80;
+const HTTP2_SETTINGS: &str = "http2-settings";
 const MOST_HEADERS: usize = 200;
 
 /// Carries requests and answers until either side has had enough. Returns how many requests were
@@ -55,7 +55,7 @@ pub(super) async fn relay(
         let (sender, wrong) = (Arc::clone(&sender), Arc::clone(&wrong));
         async move {
             if is_meant {
-                Ok::<_, Infallible>(forward(request, &sender).await)
+                forward(request, &sender).await
             } else {
                 wrong.fetch_add(1, Ordering::Relaxed);
                 Ok(refuse(
@@ -79,7 +79,9 @@ pub(super) async fn relay(
     loop {
         tokio::select! {
             _ = &mut serve => break,
-            _ = &mut connection, if host_is_there => host_is_there = false,
+            _ = &mut connection, if host_is_there => {
+                host_is_there = false;
+            }
         }
     }
     wrong.load(Ordering::Relaxed)
@@ -115,20 +117,35 @@ fn is_meant(request: &Request<Incoming>, host: &Host, port: u16, allowed: &Allow
             .is_none_or(|authority| fits(authority.as_str()))
 }
 
-async fn forward(mut request: Request<Incoming>, sender: &Sender) -> Response<Body> {
+/// Sends the request on and brings the answer. An error is for a host that went away instead of
+/// answering; the program then sees the end of its connection, as it would without a proxy, and may
+/// try again.
+async fn forward(
+    mut request: Request<Incoming>,
+    sender: &Sender,
+) -> Result<Response<Body>, hyper::Error> {
     let inside = hyper::upgrade::on(&mut request);
+    let is_websocket = is_websocket(request.headers());
+    keep_to_http(request.headers_mut(), is_websocket);
     let mut sender = sender.lock().await;
-    if sender.ready().await.is_err() {
-        return refuse(
-            StatusCode::BAD_GATEWAY,
-            "the host has closed the connection\n",
-        );
-    }
-    let answer = sender.send_request(request).await;
-    let Ok(mut answer) = answer else {
-        return refuse(StatusCode::BAD_GATEWAY, "the host gave no answer\n");
+    sender.ready().await?;
+    let mut answer = match sender.send_request(request).await {
+        Ok(answer) => answer,
+        Err(error) if error.is_parse() => {
+            return Ok(refuse(
+                StatusCode::BAD_GATEWAY,
+                "the host gave no answer that can be read\n",
+            ));
+        }
+        Err(error) => return Err(error),
     };
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        if !is_websocket || !self::is_websocket(answer.headers()) {
+            return Ok(refuse(
+                StatusCode::BAD_GATEWAY,
+                "the host changed to a protocol that nobody asked for\n",
+            ));
+        }
         let outside = hyper::upgrade::on(&mut answer);
         tokio::spawn(async move {
             if let (Ok(inside), Ok(outside)) = tokio::join!(inside, outside) {
@@ -138,7 +155,55 @@ async fn forward(mut request: Request<Incoming>, sender: &Sender) -> Response<Bo
             }
         });
     }
-    answer.map(BodyExt::boxed)
+    Ok(answer.map(BodyExt::boxed))
+}
+
+/// Whether these headers are of a change to WebSocket and to nothing else. It is the one protocol
+/// that is changed to: what comes after it is for the host of the request. Others, such as HTTP/2,
+/// carry more requests, each of which names a host.
+fn is_websocket(headers: &HeaderMap) -> bool {
+    let mut wanted = headers.get_all(UPGRADE).iter();
+    match (wanted.next(), wanted.next()) {
+        (Some(one), None) => one
+            .as_bytes()
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"websocket"),
+        _ => false,
+    }
+}
+
+/// Removes the wish to change to another protocol. A server may go on without, and does.
+fn keep_to_http(headers: &mut HeaderMap, but_for_websocket: bool) {
+    let mut removed = vec![HTTP2_SETTINGS];
+    if !but_for_websocket {
+        removed.push(UPGRADE.as_str());
+    }
+    let is_removed = |token: &str| {
+        removed
+            .iter()
+            .any(|name| token.trim().eq_ignore_ascii_case(name))
+    };
+    let kept: Vec<HeaderValue> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .map(|value| {
+            let kept: Vec<&str> = value
+                .split(',')
+                .filter(|token| !is_removed(token))
+                .collect();
+            kept.join(",")
+        })
+        .filter(|value| !value.trim().is_empty())
+        .filter_map(|value| HeaderValue::try_from(value).ok())
+        .collect();
+    headers.remove(CONNECTION);
+    for value in kept {
+        headers.append(CONNECTION, value);
+    }
+    for name in removed {
+        headers.remove(name);
+    }
 }
 
 fn refuse(status: StatusCode, text: &'static str) -> Response<Body> {

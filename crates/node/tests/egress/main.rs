@@ -11,3 +11,4 @@ mod proxy;
 mod support;
 mod tools;
 mod verified;
+mod web;

@@ -20,7 +20,7 @@ fn proxy(entries: &[String], zone: &Arc<Zone>) -> Arc<PolicyProxy> {
 }
 
 /// A proxy that lets `a.test` through, which is the server.
-fn for_server(server: &Server) -> Arc<PolicyProxy> {
+pub(crate) fn for_server(server: &Server) -> Arc<PolicyProxy> {
     let port = server.port();
     let entries = [format!("a.test:{port}"), format!("127.0.0.1:{port}")];
     proxy(&entries, &Zone::of(&[("a.test", &["127.0.0.1"])]))
@@ -39,14 +39,14 @@ async fn ask(proxy: &Arc<PolicyProxy>, host: &str, port: u16) -> (u8, DuplexStre
     (answer.unwrap().unwrap(), inside)
 }
 
-async fn connect(proxy: &Arc<PolicyProxy>, host: &str, port: u16) -> DuplexStream {
+pub(crate) async fn connect(proxy: &Arc<PolicyProxy>, host: &str, port: u16) -> DuplexStream {
     let (answer, stream) = ask(proxy, host, port).await;
     assert_eq!(answer, CONNECTED, "{host}:{port}");
     stream
 }
 
 /// All that comes until the end.
-async fn rest(stream: &mut DuplexStream) -> String {
+pub(crate) async fn rest(stream: &mut DuplexStream) -> String {
     let mut bytes = Vec::new();
     let read = stream.read_to_end(&mut bytes);
     timeout(Duration::from_secs(20), read)

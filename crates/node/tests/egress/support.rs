@@ -90,6 +90,38 @@ impl Server {
         })
     }
 
+    /// Answers the first web request with this, and returns what comes after it.
+    pub(crate) fn changing(answer: &'static str) -> Self {
+        Self::start(move |mut stream, received| {
+            let mut bytes = Vec::new();
+            let mut buffer = [0; 4096];
+            while find(&bytes, b"\r\n\r\n").is_none() {
+                match stream.read(&mut buffer) {
+                    Ok(count @ 1..) => bytes.extend_from_slice(&buffer[..count]),
+                    _ => return,
+                }
+            }
+            received.lock().unwrap().extend_from_slice(&bytes);
+            let _ = stream.write_all(answer.as_bytes());
+            while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                received.lock().unwrap().extend_from_slice(&buffer[..count]);
+                if stream.write_all(&buffer[..count]).is_err() {
+                    return;
+                }
+            }
+        })
+    }
+
+    /// Answers one web request and then ends the connection, as after a time without any.
+    pub(crate) fn hasty() -> Self {
+        Self::start(|mut stream, received| {
+            let mut buffer = [0; 4096];
+            let count = stream.read(&mut buffer).unwrap_or(0);
+            received.lock().unwrap().extend_from_slice(&buffer[..count]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        })
+    }
+
     /// As much of PostgreSQL as a client needs for a query: it answers each with `1`.
     pub(crate) fn database() -> Self {
         Self::start(|mut stream, received| {
