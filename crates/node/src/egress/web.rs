@@ -74,13 +74,15 @@ pub(super) async fn relay(
     tokio::pin!(serve);
     let connection = connection.with_upgrades();
     tokio::pin!(connection);
-    // Both have to be moved on; the one towards the workspace says when it is over.
+    // Both have to be moved on; the one towards the workspace says when it is over. When the host
+    // ends its own, what it has said is passed on, and then the program sees the end.
     let mut host_is_there = true;
     loop {
         tokio::select! {
             _ = &mut serve => break,
             _ = &mut connection, if host_is_there => {
                 host_is_there = false;
+                serve.as_mut().graceful_shutdown();
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use mini_ork_testkit::wait_for;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
@@ -84,4 +85,27 @@ async fn websocket_goes_through() {
         timeout(LIMIT, read).await.unwrap().unwrap();
         assert_eq!(&back, b"\x81\x02hi");
     }
+}
+
+#[tokio::test]
+async fn a_program_sees_the_end_of_a_connection_that_the_host_ends() {
+    let server = Server::hasty();
+    let proxy = for_server(&server);
+    let port = server.port();
+    let mut stream = connect(&proxy, "a.test", port).await;
+    let request = format!("GET /one HTTP/1.1\r\nHost: a.test:{port}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    // It comes to its end although the program goes on to hold its own side.
+    let answer = rest(&mut stream).await;
+    assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
+    // Two at once: the second has no answer, and none is invented.
+    let mut stream = connect(&proxy, "a.test", port).await;
+    stream
+        .write_all(format!("{request}{request}").as_bytes())
+        .await
+        .unwrap();
+    let answer = rest(&mut stream).await;
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+    wait_for("both", LIMIT, || server.count() == 2);
+    assert!(proxy.denials().is_empty());
 }
