@@ -2,10 +2,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional_with_sizes};
+use tokio::io::{
+    AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, copy_bidirectional_with_sizes,
+};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::denials::{Denial, DenialKind, Denials};
 use super::dial::{Resolve, dial};
@@ -18,7 +20,8 @@ use super::wire::{self, Answer};
 
 /// Most connections at once. A workspace that opens more waits for its own.
 const MOST_CONNECTIONS: usize = 512;
-/// How long a request may take to arrive, and a client on a TLS port to say what it wants.
+/// How long a request may take to arrive, and a client to say what it speaks: from its first bytes
+/// on, and on a TLS port from the beginning.
 const OPENING_LIMIT: Duration = Duration::from_secs(30);
 /// How much of a connection is on its way at once, in each direction.
 pub(super) const BUFFER: usize = 64 * 1024;
@@ -117,37 +120,15 @@ impl PolicyProxy {
     async fn relay(&self, inside: impl ByteStream, outside: TcpStream, host: &Host, port: u16) {
         let (mut inside_read, mut inside_write) = tokio::io::split(inside);
         let (mut outside_read, outside_write) = outside.into_split();
-        let mut opening = Opening::default();
-        let mut buffer = vec![0; 16 * 1024];
-        let hello_limit = tokio::time::sleep(OPENING_LIMIT);
-        tokio::pin!(hello_limit);
-        let protocol = loop {
-            let mut greeting = [0; 4096];
-            tokio::select! {
-                read = inside_read.read(&mut buffer) => match read {
-                    Err(_) => return,
-                    Ok(0) => break opening.at_end(),
-                    Ok(count) => match opening.push(&buffer[..count]) {
-                        Protocol::Undecided => {}
-                        decided => break decided,
-                    },
-                },
-                read = outside_read.read(&mut greeting), if port != TLS_PORT => match read {
-                    Err(_) => return,
-                    // It may still be told something.
-                    Ok(0) => break opening.at_end(),
-                    Ok(count) => if inside_write.write_all(&greeting[..count]).await.is_err() {
-                        return;
-                    },
-                },
-                () = &mut hello_limit, if port == TLS_PORT => return,
-            }
+        let ways = (&mut inside_read, &mut inside_write, &mut outside_read);
+        let Some((protocol, beginning)) = open(ways, port, OPENING_LIMIT).await else {
+            return;
         };
         let inside = inside_read.unsplit(inside_write);
         let Ok(mut outside) = outside_read.reunite(outside_write) else {
             return;
         };
-        let mut inside = Rewound::new(opening.into_bytes(), inside);
+        let mut inside = Rewound::new(beginning, inside);
         let fits = match &protocol {
             Protocol::Tls(name) => self.is_meant(host, port, name.as_ref()),
             // Web requests name their host one by one.
@@ -179,5 +160,82 @@ impl PolicyProxy {
             (Host::Address(_), None) => true,
             (Host::Address(_), Some(name)) => self.allowed.permits(&Host::Name(name.clone()), port),
         }
+    }
+}
+
+/// Reads until it is known what the client speaks, which is nothing when it takes too long, and
+/// passes on what the host says meanwhile. Returns what was read as well.
+async fn open(
+    (inside_read, inside_write, outside_read): (
+        &mut (impl AsyncRead + Unpin),
+        &mut (impl AsyncWrite + Unpin),
+        &mut (impl AsyncRead + Unpin),
+    ),
+    port: u16,
+    limit: Duration,
+) -> Option<(Protocol, Vec<u8>)> {
+    let mut opening = Opening::default();
+    let mut buffer = vec![0; 16 * 1024];
+    let deadline = tokio::time::sleep(limit);
+    tokio::pin!(deadline);
+    let mut has_begun = port == TLS_PORT;
+    let mut host_speaks = port != TLS_PORT;
+    let protocol = loop {
+        let mut greeting = [0; 4096];
+        tokio::select! {
+            read = inside_read.read(&mut buffer) => match read {
+                Err(_) => return None,
+                Ok(0) => break opening.at_end(),
+                Ok(count) => match opening.push(&buffer[..count]) {
+                    Protocol::Undecided if has_begun => {}
+                    Protocol::Undecided => {
+                        has_begun = true;
+                        deadline.as_mut().reset(Instant::now() + limit);
+                    }
+                    decided => break decided,
+                },
+            },
+            read = outside_read.read(&mut greeting), if host_speaks => match read {
+                Err(_) => return None,
+                Ok(0) => {
+                    // It may still be told something.
+                    host_speaks = false;
+                    if inside_write.shutdown().await.is_err() {
+                        return None;
+                    }
+                }
+                Ok(count) => if inside_write.write_all(&greeting[..count]).await.is_err() {
+                    return None;
+                },
+            },
+            () = &mut deadline, if has_begun => return None,
+        }
+    };
+    Some((protocol, opening.into_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_beginning_without_an_end_is_given_up_and_silence_is_not() {
+        const LIMIT: Duration = Duration::from_millis(50);
+        let (mut program, inside) = tokio::io::duplex(64);
+        let (mut inside_read, mut inside_write) = tokio::io::split(inside);
+        let (mut host, mut outside) = tokio::io::duplex(64);
+        let ways = (&mut inside_read, &mut inside_write, &mut outside);
+        let opened = tokio::spawn(async move { host.write_all(b"hello").await.map(|()| host) });
+        // A host may speak first, and whoever says nothing is waited for.
+        assert!(timeout(3 * LIMIT, open(ways, 22, LIMIT)).await.is_err());
+        let _host = opened.await.unwrap().unwrap();
+        let mut greeting = [0; 5];
+        program.read_exact(&mut greeting).await.unwrap();
+        assert_eq!(&greeting, b"hello");
+        program.write_all(b"GET / HT").await.unwrap();
+        let ways = (&mut inside_read, &mut inside_write, &mut outside);
+        assert_eq!(open(ways, 22, LIMIT).await, None);
+        let ways = (&mut inside_read, &mut inside_write, &mut outside);
+        assert_eq!(open(ways, TLS_PORT, LIMIT).await, None, "silence with TLS");
     }
 }

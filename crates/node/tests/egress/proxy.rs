@@ -262,6 +262,61 @@ async fn a_server_may_speak_first_and_a_client_may_end_first() {
 }
 
 #[tokio::test]
+async fn protocols_of_text_that_end_no_line_go_through() {
+    let server = Server::echo(b"");
+    let proxy = for_server(&server);
+    for text in [
+        "( 2 ( edit-pipeline ) ",
+        "<?xml version='1.0'?><stream:stream ",
+    ] {
+        let mut stream = connect(&proxy, "a.test", server.port()).await;
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut back = vec![0; text.len()];
+        let read = stream.read_exact(&mut back);
+        timeout(Duration::from_secs(20), read)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(back, text.as_bytes());
+    }
+    // A question without the end of its line, as of `finger`.
+    let mut stream = connect(&proxy, "a.test", server.port()).await;
+    stream.write_all(b"somebody").await.unwrap();
+    stream.shutdown().await.unwrap();
+    assert_eq!(rest(&mut stream).await, "somebody");
+    assert!(proxy.denials().is_empty(), "{:?}", proxy.denials());
+}
+
+#[tokio::test]
+async fn what_may_become_a_request_is_looked_at_after_the_host_has_ended() {
+    let server = Server::parting();
+    let proxy = for_server(&server);
+    let port = server.port();
+    let mut stream = connect(&proxy, "a.test", port).await;
+    stream.write_all(b"GET /two HT").await.unwrap();
+    assert_eq!(rest(&mut stream).await, "bye\n");
+    let others = format!("TP/1.1\r\nHost: b.test:{port}\r\n\r\n");
+    let _ = stream.write_all(others.as_bytes()).await;
+    // It is hung up on.
+    let hung_up = async { while stream.write_all(b"more").await.is_ok() {} };
+    timeout(Duration::from_secs(20), hung_up).await.unwrap();
+    assert_eq!(server.got(), "");
+    // Whoever leaves then has not been denied anything.
+    let before = proxy.denials();
+    let mut stream = connect(&proxy, "a.test", port).await;
+    stream.write_all(b"hello").await.unwrap();
+    assert_eq!(rest(&mut stream).await, "bye\n");
+    drop(stream);
+    let heard = async {
+        while server.got() != "hello" {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), heard).await.unwrap();
+    assert_eq!(proxy.denials(), before);
+}
+
+#[tokio::test]
 async fn peers_that_say_nothing_hold_nobody_up() {
     let server = Server::echo(b"");
     let proxy = for_server(&server);

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -119,6 +119,18 @@ impl Server {
             let count = stream.read(&mut buffer).unwrap_or(0);
             received.lock().unwrap().extend_from_slice(&buffer[..count]);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        })
+    }
+
+    /// Says `bye`, ends its side and goes on to listen.
+    pub(crate) fn parting() -> Self {
+        Self::start(|mut stream, received| {
+            let _ = stream.write_all(b"bye\n");
+            let _ = stream.shutdown(Shutdown::Write);
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                received.lock().unwrap().extend_from_slice(&buffer[..count]);
+            }
         })
     }
 
