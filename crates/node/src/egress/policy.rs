@@ -8,6 +8,8 @@ use super::host::{Host, HostError, HostName, split_port};
 pub const DEFAULT_PORTS: [u16; 2] = [80, 443];
 /// Most entries of a list. Each takes an address and listeners in the workspace.
 pub const MOST_ENTRIES: usize = 200;
+/// The name that each machine has for itself.
+pub(super) const LOCALHOST: &str = "localhost";
 
 /// How much of the network the programs of a workspace reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +81,7 @@ impl AllowList {
     pub fn parse<'a>(
         entries: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, Vec<PolicyMistake>> {
-        let mut list = Self::default();
+        let mut read: Vec<(usize, AllowEntry)> = Vec::new();
         let mut mistakes = Vec::new();
         for (index, text) in entries.into_iter().enumerate() {
             if index >= MOST_ENTRIES {
@@ -87,13 +89,13 @@ impl AllowList {
                 break;
             }
             match text.parse::<AllowEntry>() {
-                Ok(entry) if list.entries.contains(&entry) => {
+                Ok(entry) if read.iter().any(|(_, other)| *other == entry) => {
                     mistakes.push(PolicyMistake::Twice {
                         index,
                         entry: entry.to_string(),
                     });
                 }
-                Ok(entry) => list.entries.push(entry),
+                Ok(entry) => read.push((index, entry)),
                 Err(problem) => mistakes.push(PolicyMistake::Entry {
                     index,
                     entry: text.escape_debug().take(80).collect(),
@@ -101,11 +103,23 @@ impl AllowList {
                 }),
             }
         }
-        if mistakes.is_empty() {
-            Ok(list)
-        } else {
-            Err(mistakes)
+        for (index, entry) in &read {
+            let mut others = read.iter().filter(|(other, _)| other != index);
+            if let Some((_, by)) = others.find(|(_, other)| other.covers(entry)) {
+                mistakes.push(PolicyMistake::Covered {
+                    index: *index,
+                    entry: entry.to_string(),
+                    by: by.to_string(),
+                });
+            }
         }
+        if mistakes.is_empty() {
+            let entries = read.into_iter().map(|(_, entry)| entry).collect();
+            return Ok(Self { entries });
+        }
+        // What is wrong with the list as a whole comes last.
+        mistakes.sort_by_key(|mistake| mistake.index().unwrap_or(usize::MAX));
+        Err(mistakes)
     }
 
     /// The entries, in their order.
@@ -182,6 +196,17 @@ impl AllowEntry {
         }
     }
 
+    /// Whether it opens all that `other` does.
+    fn covers(&self, other: &Self) -> bool {
+        let hosts = match (&self.hosts, &other.hosts) {
+            (Hosts::Exactly(own), Hosts::Exactly(host)) => own == host,
+            (Hosts::Below(_), Hosts::Exactly(host)) => self.matches(host),
+            (Hosts::Below(own), Hosts::Below(above)) => own == above || above.is_below(own),
+            (Hosts::Exactly(_), Hosts::Below(_)) => false,
+        };
+        hosts && other.ports().iter().all(|port| self.has_port(*port))
+    }
+
     /// Whether it stands for everything below a name under which anybody can have one, such as
     /// `*.com` or `*.co.uk`. It is carried out, and worth a warning.
     pub fn is_wide(&self) -> bool {
@@ -226,10 +251,35 @@ impl FromStr for AllowEntry {
         let hosts = match host.strip_prefix("*.") {
             Some(above) => Hosts::Below(HostName::parse(above)?),
             None if host.contains('*') => return Err(EntryError::Star),
-            None => Hosts::Exactly(Host::parse(host)?),
+            None => {
+                let host = Host::parse(host)?;
+                check_reachable(&host, port)?;
+                Hosts::Exactly(host)
+            }
         };
         Ok(Self { hosts, port })
     }
+}
+
+/// Refuses hosts that nobody outside of the workspace could be.
+fn check_reachable(host: &Host, port: Option<u16>) -> Result<(), EntryError> {
+    let is_here = match host {
+        Host::Name(name) => name.as_str() == LOCALHOST,
+        Host::Address(address) => address.is_unspecified(),
+    };
+    if is_here {
+        let port = port.map_or_else(|| "PORT".to_owned(), |port| port.to_string());
+        return Err(EntryError::Here { port });
+    }
+    let kind = match host {
+        Host::Address(address) if address.is_multicast() => "a multicast address",
+        Host::Address(IpAddr::V4(address)) if address.is_broadcast() => "the broadcast address",
+        Host::Address(IpAddr::V6(address)) if address.is_unicast_link_local() => {
+            "a link-local address, which means nothing without an interface"
+        }
+        _ => return Ok(()),
+    };
+    Err(EntryError::Nowhere { kind })
 }
 
 impl fmt::Display for AllowEntry {
@@ -264,6 +314,20 @@ pub enum EntryError {
     /// A star in a place where there is none.
     #[error("`*` may only be the first part, as in `*.example.com`")]
     Star,
+    /// It is the workspace itself.
+    #[error(
+        "inside, it is the workspace itself: for a port of this machine write `127.0.0.1:{port}`"
+    )]
+    Here {
+        /// The port that it has, or a word for it.
+        port: String,
+    },
+    /// No connection leads there.
+    #[error("it is {kind}: no connection leads there")]
+    Nowhere {
+        /// What it is.
+        kind: &'static str,
+    },
     /// The host is none.
     #[error(transparent)]
     Host(#[from] HostError),
@@ -306,6 +370,16 @@ pub enum PolicyMistake {
         /// As it is kept.
         entry: String,
     },
+    /// An entry that does nothing because of another.
+    #[error("`{entry}` is covered by `{by}`: leave it out")]
+    Covered {
+        /// Which, from 0.
+        index: usize,
+        /// As it is kept.
+        entry: String,
+        /// The entry that does the same and more.
+        by: String,
+    },
     /// Too many of them.
     #[error("more than {MOST_ENTRIES} hosts are allowed")]
     Many,
@@ -315,7 +389,9 @@ impl PolicyMistake {
     /// The entry that is wrong, from 0; none when it is the policy.
     pub fn index(&self) -> Option<usize> {
         match self {
-            Self::Entry { index, .. } | Self::Twice { index, .. } => Some(*index),
+            Self::Entry { index, .. } | Self::Twice { index, .. } | Self::Covered { index, .. } => {
+                Some(*index)
+            }
             _ => None,
         }
     }

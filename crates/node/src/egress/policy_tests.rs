@@ -65,6 +65,53 @@ fn bc_37_a_useless_entry_is_a_mistake_with_a_remedy() {
     assert!(problem("*.10.0.0.1").contains("number"));
     assert!(problem("").contains("empty"));
     assert!(problem(" a.com").contains("blanks"));
+    assert!(problem("LocalHost.:5432").contains("write `127.0.0.1:5432`"));
+    assert!(problem("localhost").contains("write `127.0.0.1:PORT`"));
+    assert!(problem("0.0.0.0:80").contains("write `127.0.0.1:80`"));
+    assert!(problem("[::]:80").contains("write `127.0.0.1:80`"));
+    assert!(problem("224.0.0.251").contains("multicast"));
+    assert!(problem("[ff02::1]:80").contains("multicast"));
+    assert!(problem("255.255.255.255:9").contains("broadcast"));
+    assert!(problem("[fe80::1]:80").contains("link-local"));
+    for text in ["127.0.0.1:80", "[::1]:80", "169.254.1.1", "a.localhost:80"] {
+        assert!(text.parse::<AllowEntry>().is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn bc_37_an_entry_that_another_covers_is_a_mistake_wherever_it_is() {
+    let mistakes = |entries: &[&str]| {
+        let mistakes = AllowList::parse(entries.iter().copied()).unwrap_err();
+        let texts = mistakes
+            .iter()
+            .map(|mistake| format!("{:?} {mistake}", mistake.index()));
+        texts.collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(
+        mistakes(&[
+            "github.com:443",
+            "*.a.com:22",
+            "github.com",
+            "b.a.com:22",
+            "*.b.a.com:22"
+        ]),
+        "Some(0) `github.com:443` is covered by `github.com`: leave it out\n\
+         Some(3) `b.a.com:22` is covered by `*.a.com:22`: leave it out\n\
+         Some(4) `*.b.a.com:22` is covered by `*.a.com:22`: leave it out"
+    );
+    // What looks like it and is not.
+    list(&[
+        "a.com",
+        "a.com:22",
+        "*.a.com",
+        "b.a.com:22",
+        "*.b.a.com:22",
+        "ba.com",
+        "c.com:80",
+        "c.com:443",
+        "*.d.com:443",
+        "e.d.com",
+    ]);
 }
 
 #[test]
@@ -124,6 +171,21 @@ fn reference(entry: &str, host: &str) -> bool {
 }
 
 proptest! {
+    #[test]
+    fn bc_37_what_is_covered_opens_nothing_of_its_own(
+        one in "(\\*\\.)?[ab](\\.[ab]){0,2}(:80|:22)?",
+        other in "(\\*\\.)?[ab](\\.[ab]){0,2}(:80|:22)?",
+        host in "[ab](\\.[ab]){0,3}",
+    ) {
+        let (one_list, other_list) = (list(&[&one]), list(&[&other]));
+        let covers = one_list.entries()[0].covers(&other_list.entries()[0]);
+        for port in [22, 80, 443] {
+            prop_assert!(!covers || !permits(&other_list, &host, port) || permits(&one_list, &host, port));
+        }
+        let opens_more = AllowList::parse([one.as_str(), other.as_str()]).is_ok();
+        prop_assert!(!covers || !opens_more);
+    }
+
     #[test]
     fn bc_37_matching_is_the_rule_in_other_words(
         entry in "(\\*\\.)?[abA]{1,2}(\\.[abB]{1,2}){0,2}\\.?",

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::time::timeout;
 
 use super::super::host::{Host, HostName};
-use super::super::policy::AllowList;
+use super::super::policy::{AllowList, LOCALHOST};
 use super::plan::{Door, LoopbackPlan, NAME_SERVER, numbered};
 use super::query::{self, Known};
 use super::way_out::connect;
@@ -109,7 +109,7 @@ impl Names {
     }
 
     fn look_up(&self, name: &HostName) -> Known {
-        if name.as_str() == "localhost" {
+        if name.as_str() == LOCALHOST {
             return Known::At(Ipv4Addr::LOCALHOST);
         }
         let mut addresses = lock(&self.addresses);

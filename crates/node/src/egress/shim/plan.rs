@@ -1,9 +1,9 @@
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use super::super::host::{Host, HostName};
-use super::super::policy::AllowList;
+use super::super::policy::{AllowEntry, AllowList, LOCALHOST};
 
 /// Where the shim takes HTTP proxy requests and SOCKS. An address of its own, so that no port is
 /// taken from the programs of the workspace.
@@ -13,7 +13,6 @@ pub const NAME_SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 1, 0,
 
 /// What is not for the proxy: the workspace's own ports, and the lane gateway among them.
 const NO_PROXY: &str = "localhost,127.0.0.1,::1";
-const LOCALHOST: &str = "localhost";
 
 /// Which loopback address of a workspace stands for which host. A function of the list, so that
 /// whoever makes the workspace's files and the shim inside agree without a word.
@@ -34,27 +33,21 @@ impl LoopbackPlan {
     /// The plan for a list.
     ///
     /// Each name that is listed exactly gets an address, and an address of loopback that is listed
-    /// stands for itself. Other addresses and `*.host` need the proxy or the name server.
+    /// stands for itself, each with all ports that the list opens for it. Other addresses and
+    /// `*.host` need the proxy or the name server.
     pub fn new(allowed: &AllowList) -> Self {
-        let mut ports: BTreeMap<Host, Vec<u16>> = BTreeMap::new();
-        let mut hosts = Vec::new();
-        for entry in allowed.entries() {
-            let Some(host) = entry.exactly() else {
-                continue;
-            };
-            let known = ports.entry(host.clone()).or_insert_with(|| {
-                hosts.push(host.clone());
-                Vec::new()
-            });
-            known.extend(entry.ports());
+        let mut hosts: Vec<&Host> = Vec::new();
+        for host in allowed.entries().iter().filter_map(AllowEntry::exactly) {
+            if !hosts.contains(&host) {
+                hosts.push(host);
+            }
         }
         let mut plan = Self {
             names: Vec::new(),
             doors: Vec::new(),
         };
         for host in hosts {
-            let address = match &host {
-                Host::Name(name) if name.as_str() == LOCALHOST => continue,
+            let address = match host {
                 Host::Name(name) => {
                     let address = numbered(1, plan.names.len());
                     plan.names.push((name.clone(), address));
@@ -63,10 +56,12 @@ impl LoopbackPlan {
                 Host::Address(address) if address.is_loopback() => *address,
                 Host::Address(_) => continue,
             };
-            let mut own = ports.remove(&host).unwrap_or_default();
-            own.sort_unstable();
-            own.dedup();
-            plan.doors.extend(own.into_iter().map(|port| Door {
+            let entries = allowed.entries().iter();
+            let ports: BTreeSet<u16> = entries
+                .filter(|entry| entry.matches(host))
+                .flat_map(AllowEntry::ports)
+                .collect();
+            plan.doors.extend(ports.into_iter().map(|port| Door {
                 at: SocketAddr::new(address, port),
                 host: host.clone(),
             }));
@@ -155,14 +150,14 @@ mod tests {
             "db.example:5432",
             "127.0.0.1:8081",
             "203.0.113.5",
-            "localhost:99",
+            "c.b.com:99",
         ])
         .unwrap();
         let plan = LoopbackPlan::new(&list);
         let hosts = plan.hosts_file("box");
         assert!(hosts.contains("127.0.0.1 box\n"), "{hosts}");
         assert!(
-            hosts.ends_with("127.1.1.1 a.com\n127.1.1.2 db.example\n"),
+            hosts.ends_with("127.1.1.1 a.com\n127.1.1.2 db.example\n127.1.1.3 c.b.com\n"),
             "{hosts}"
         );
         let doors: Vec<String> = plan
@@ -178,6 +173,9 @@ mod tests {
                 "127.1.1.1:443 a.com",
                 "127.1.1.2:5432 db.example",
                 "127.0.0.1:8081 127.0.0.1",
+                "127.1.1.3:80 c.b.com",
+                "127.1.1.3:99 c.b.com",
+                "127.1.1.3:443 c.b.com",
             ]
         );
         assert!(!plan.hosts_file("a\n1.1.1.1 b").contains("1.1.1.1"));
