@@ -79,8 +79,9 @@ pub struct Confinement {
 /// Starts the program of `confinement` by way of `program`, which calls [`confine_main`] when its
 /// first argument is [`CONFINE_ARGUMENT`]. What goes to standard output and error goes to `log`.
 ///
-/// Returns once the program runs. It lives on when this process ends. An error means that nothing
-/// is left. Blocks for about 10 ms.
+/// Returns once the program runs. It lives on when this process ends. After an error a process may
+/// be left that got stuck on the way to the program; [`Confinement::record`] tells which. Blocks for
+/// about 10 ms.
 pub fn confine(
     program: &Path,
     confinement: &Confinement,

@@ -111,8 +111,12 @@ impl ConfinedBoundary {
             proof: directory.to_owned(),
             shares: Vec::new(),
         };
-        let first = self.start(&drive)?;
-        confine::end(first).map_err(WorkspaceError::Remembered)
+        let started = self.start(&drive);
+        let noted = started.as_ref().ok().copied();
+        let removed = remove_now(directory, noted);
+        started?;
+        removed.map_err(WorkspaceError::Remembered)?;
+        Ok(())
     }
 
     fn ledger(&self, drive: &Drive) -> Ledger {
@@ -134,7 +138,7 @@ impl ConfinedBoundary {
             return Ok(None);
         };
         // It writes down who it is before it runs.
-        let found = noted.or(first(&drive.private)?);
+        let found = noted.or(first(&drive.private).map_err(WorkspaceError::Remembered)?);
         let write = |record: &SandboxRecord| {
             let written = ledger.write(record);
             written.map_err(WorkspaceError::Remembered)
@@ -314,7 +318,11 @@ impl Boundary for ConfinedBoundary {
         let first = match started {
             Ok(first) => first,
             Err(error) => {
-                let _ = ledger.close(&mut record, &format!("it could not be started: {error}"));
+                // Its first process may be there, and stuck before the program. Unless that is gone
+                // for certain, it stays on record.
+                if remove(&drive.private, None).await.is_ok() {
+                    let _ = ledger.close(&mut record, &format!("it could not be started: {error}"));
+                }
                 return Err(error);
             }
         };
@@ -335,26 +343,33 @@ pub(super) async fn remove(
     private: &Path,
     noted: Option<ProcessIdentity>,
 ) -> Result<bool, WorkspaceError> {
-    let Some(first) = noted.or(first(private)?) else {
-        return Ok(false);
-    };
     let private = private.to_owned();
-    let ended = tokio::task::spawn_blocking(move || {
-        let ran = is_alive(first);
-        confine::end(first)?;
-        for file in [FIRST, SOCKET] {
-            match fs_err::remove_file(private.join(file)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        remove_tree(&private.join(TEMPORARY))?;
-        Ok(ran)
-    });
+    let ended = tokio::task::spawn_blocking(move || remove_now(&private, noted));
     let ended = ended.await.map_err(io::Error::from);
     ended
         .and_then(|ended| ended)
         .map_err(WorkspaceError::Remembered)
+}
+
+/// As [`remove`]. Blocks.
+fn remove_now(private: &Path, noted: Option<ProcessIdentity>) -> io::Result<bool> {
+    let found = match noted {
+        Some(first) => Some(first),
+        None => first(private)?,
+    };
+    let Some(first) = found else {
+        return Ok(false);
+    };
+    let ran = is_alive(first);
+    confine::end(first)?;
+    for file in [FIRST, SOCKET] {
+        match fs_err::remove_file(private.join(file)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    remove_tree(&private.join(TEMPORARY))?;
+    Ok(ran)
 }
 
 /// Reaches the server of a confined workspace through a socket that is not seen inside.
@@ -403,10 +418,14 @@ fn is_alive(first: ProcessIdentity) -> bool {
 }
 
 /// Who the first process is, when one was started.
-fn first(private: &Path) -> Result<Option<ProcessIdentity>, WorkspaceError> {
-    let bytes = read_bounded(&private.join(FIRST), LONGEST).map_err(WorkspaceError::Remembered)?;
+fn first(private: &Path) -> io::Result<Option<ProcessIdentity>> {
+    let bytes = read_bounded(&private.join(FIRST), LONGEST)?;
     let first = bytes
         .map(|bytes| serde_json::from_slice(&bytes))
         .transpose();
-    first.map_err(|error| WorkspaceError::Remembered(error.into()))
+    Ok(first?)
 }
+
+#[cfg(test)]
+#[path = "confined_tests.rs"]
+mod tests;
