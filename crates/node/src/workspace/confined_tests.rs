@@ -11,7 +11,8 @@ fn stuck(place: &Path, record: &[u8]) -> (ConfinedBoundary, Drive) {
     fs_err::write(place.join("record"), record).unwrap();
     let program = place.join("program");
     let script = format!(
-        "#!/bin/sh\ncat > /dev/null\ncp '{}' '{}'\necho failed it is stuck\n",
+        "#!/bin/sh\ncat > '{}'\ncp '{}' '{}'\necho failed it is stuck\n",
+        place.join("confinement").display(),
         place.join("record").display(),
         private.join(FIRST).display(),
     );
@@ -20,6 +21,7 @@ fn stuck(place: &Path, record: &[u8]) -> (ConfinedBoundary, Drive) {
     fs_err::set_permissions(&program, executable).unwrap();
     let settings = ConfinedSettings {
         program,
+        home: Some("/home/me".into()),
         ledger: Some(place.join("ledger")),
         ..ConfinedSettings::default()
     };
@@ -80,4 +82,17 @@ fn a_check_leaves_nothing_when_it_fails() {
     let (boundary, drive) = stuck(place.path(), &record);
     let error = boundary.check(&drive.private).unwrap_err();
     assert!(was_killed(child), "{error}");
+}
+
+#[test]
+fn sockets_of_agents_and_engines_in_the_home_of_the_user_lead_nowhere() {
+    let place = tempfile::tempdir().unwrap();
+    let (boundary, drive) = stuck(place.path(), b"{");
+    assert!(boundary.start(&drive).is_err());
+    let confinement = fs_err::read(place.path().join("confinement")).unwrap();
+    let confinement: Confinement = serde_json::from_slice(&confinement).unwrap();
+    for directory in ["/home/me/.ssh", "/home/me/.gnupg", "/home/me/.docker"] {
+        let directory = ByteString::from(Path::new(directory));
+        assert!(confinement.quiet.contains(&directory), "{directory:?}");
+    }
 }
