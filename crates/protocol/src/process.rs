@@ -121,8 +121,8 @@ pub enum ExitOutcome {
     TimedOut,
     /// Stopped because mini-ork was told to.
     Stopped,
-    /// Stopped because it took too much of the disk: more output than its limit, or so much that
-    /// little was left, which [`Shortage::disk_left`] then tells.
+    /// Stopped for the sake of the disk: more output than its limit, or little was left, which
+    /// [`Shortage::disk_left`] then tells.
     OutputLimit,
     /// Never ran.
     SpawnFailed {

@@ -110,6 +110,16 @@ impl Family {
     }
 
     fn members(&self) -> Result<Vec<ProcessIdentity>, SuperviseError> {
+        let mut processes = self.processes()?;
+        processes.retain(|status| !status.ended);
+        Ok(processes
+            .into_iter()
+            .map(|status| status.identity)
+            .collect())
+    }
+
+    /// Every member, those included that have ended and are still to be waited for.
+    pub(super) fn processes(&self) -> Result<Vec<ProcessStatus>, SuperviseError> {
         let table = process::table().map_err(failed_to("read the process table"))?;
         let marker = self
             .marker
@@ -130,12 +140,10 @@ impl Family {
                 || marker.as_ref().is_some_and(|entry| carries(pid, entry))
         };
         let own = rustix::process::getpid().as_raw_pid();
-        Ok(with_descendants(&table, is_root)
-            .into_iter()
-            // Whoever asks may itself run inside of another program's family.
-            .filter(|status| !status.ended && status.identity.pid > 1 && status.identity.pid != own)
-            .map(|status| status.identity)
-            .collect())
+        let mut found = with_descendants(&table, is_root);
+        // Whoever asks may itself run inside of another program's family.
+        found.retain(|status| status.identity.pid > 1 && status.identity.pid != own);
+        Ok(found)
     }
 }
 

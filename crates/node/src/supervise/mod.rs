@@ -23,6 +23,7 @@
 //! before) is that service's child and is not followed.
 
 mod client;
+mod disk;
 mod error;
 mod family;
 mod logs;

@@ -9,6 +9,7 @@ use mini_ork_protocol::{
 };
 use zeroize::Zeroizing;
 
+use super::disk::Disk;
 use super::family::Family;
 use super::output::Output;
 use super::records::{self, Claim, ReservedExit};
@@ -16,6 +17,7 @@ use super::watch::{Limits, Signals, Watch};
 use super::{STDERR_LOG, STDOUT_LOG, program};
 use crate::sys::cgroup::Cgroup;
 use crate::sys::counters::Counters;
+use crate::sys::written::Written;
 use crate::sys::{descriptors, process};
 
 /// First argument of a mini-ork that is to be a supervisor; the second is the record directory.
@@ -67,7 +69,7 @@ enum Refusal {
 
 /// Starts the program. None when the system refused to run it, which then is on record.
 fn begin(directory: &Path) -> Result<Option<Watch>, Refusal> {
-    let (signals, adopts) = become_supervisor().map_err(because("become a supervisor"))?;
+    let (signals, written, adopts) = become_supervisor().map_err(because("become a supervisor"))?;
     let spec = read_spec()?;
     let supervisor = process::own_identity().map_err(because("identify itself"))?;
     let cgroup = Cgroup::create(supervisor);
@@ -79,7 +81,8 @@ fn begin(directory: &Path) -> Result<Option<Watch>, Refusal> {
             marker: Some(spec.marker.clone()).filter(|marker| !adopts && !marker.is_empty()),
             cgroup: cgroup.clone(),
         };
-        start(directory, &spec, supervisor, family, signals)
+        let disk = Disk::new(directory.to_owned(), written);
+        start(directory, &spec, supervisor, family, (signals, disk))
     });
     if !matches!(begun, Ok(Some(_)))
         && let Some(cgroup) = cgroup
@@ -89,9 +92,11 @@ fn begin(directory: &Path) -> Result<Option<Watch>, Refusal> {
     begun
 }
 
-/// The signals, and whether orphans come back to this process.
-fn become_supervisor() -> io::Result<(Signals, bool)> {
+/// The signals, what counts the bytes that are written, and whether orphans come back to this
+/// process.
+fn become_supervisor() -> io::Result<(Signals, Written, bool)> {
     descriptors::close_inherited()?;
+    let written = Written::by_this_process();
     // What it runs is of the same user, and must not look into it or make it do anything.
     process::protect()?;
     let signals = Signals::register()?;
@@ -100,7 +105,7 @@ fn become_supervisor() -> io::Result<(Signals, bool)> {
     let adopts = process::adopt_orphans()?;
     // The directory in which mini-ork was started must not be kept busy.
     rustix::process::chdir("/")?;
-    Ok((signals, adopts))
+    Ok((signals, written, adopts))
 }
 
 fn read_spec() -> Result<ProcessSpec, Refusal> {
@@ -154,7 +159,7 @@ fn start(
     spec: &ProcessSpec,
     supervisor: ProcessIdentity,
     mut family: Family,
-    signals: Signals,
+    (signals, disk): (Signals, Disk),
 ) -> Result<Option<Watch>, Refusal> {
     let stdout = open_log(&directory.join(STDOUT_LOG))?;
     let stderr = open_log(&directory.join(STDERR_LOG))?;
@@ -229,7 +234,7 @@ fn start(
                 reserved,
                 signals,
                 counters,
-                disk_left: None,
+                disk,
             }))
         }
         Err(error) => {

@@ -10,16 +10,17 @@ use mini_ork_protocol::{
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitOptions, WaitStatus};
 
+use super::disk::Disk;
 use super::family::Family;
 use super::output::Output;
 use super::records::ReservedExit;
 use crate::sys::counters::Counters;
 use crate::sys::descriptors::wait_readable;
-use crate::sys::{disk_free, process};
+use crate::sys::process;
 
 /// How often the size of the output and the room on the disk are looked at, while no output is
 /// passed on. Nothing else wakes an idle supervisor.
-const TICK: Duration = Duration::from_secs(1);
+pub(super) const TICK: Duration = Duration::from_secs(1);
 /// The same on a disk that is nearly full.
 const SHORT_TICK: Duration = Duration::from_millis(10);
 
@@ -34,8 +35,7 @@ pub(super) struct Watch {
     pub(super) reserved: ReservedExit,
     pub(super) signals: Signals,
     pub(super) counters: Counters,
-    /// What was left when the program was stopped for the sake of the disk.
-    pub(super) disk_left: Option<u64>,
+    pub(super) disk: Disk,
 }
 
 impl Watch {
@@ -82,8 +82,8 @@ impl Watch {
                 return Ok((stopping.map(|(outcome, _)| outcome), status));
             }
             let now = Instant::now();
-            let disk_lasts = self.look_at_disk();
-            if self.disk_left.is_some() || self.output_is_over()? {
+            let disk_lasts = self.disk.look(&self.family);
+            if self.disk.left.is_some() || self.output_is_over()? {
                 let outcome = stopping.map_or(ExitOutcome::OutputLimit, |(outcome, _)| outcome);
                 return Ok((Some(outcome), status));
             }
@@ -141,20 +141,9 @@ impl Watch {
         Ok(u32::try_from(killed).unwrap_or(u32::MAX))
     }
 
-    /// How long the room on the disk lasts at least. One that cannot be asked is no reason to end.
-    fn look_at_disk(&mut self) -> Duration {
-        let Ok(free) = disk_free(&self.directory) else {
-            return TICK;
-        };
-        if free.is_low() {
-            self.disk_left = Some(free.bytes);
-        }
-        free.lasts()
-    }
-
     fn shortage(&self) -> Option<Shortage> {
         let counted = self.counters.since_start();
-        if counted.is_none() && self.disk_left.is_none() {
+        if counted.is_none() && self.disk.left.is_none() {
             return None;
         }
         let counted = counted.unwrap_or_default();
@@ -164,7 +153,7 @@ impl Watch {
             memory_peak: counted.memory_peak,
             forks_refused: counted.forks_refused,
             process_limit: counted.process_limit,
-            disk_left: self.disk_left,
+            disk_left: self.disk.left,
         })
     }
 

@@ -47,6 +47,19 @@ impl DiskFree {
         matches!(self.room(), (0, _) | (_, Some(0)))
     }
 
+    /// Whether next to nothing is left: half of the reserve. It is the same with files, since
+    /// nobody counts who makes how many.
+    pub(crate) fn is_lowest(&self) -> bool {
+        self.bytes <= self.reserve / 2 || self.room().1 == Some(0)
+    }
+
+    /// How many bytes are so much that whoever wrote them has a part in it when little is left: less
+    /// than there are between that and next to nothing.
+    pub(crate) fn much(&self) -> u64 {
+        const MOST: u64 = 16 << 20;
+        (self.reserve / 4).min(MOST)
+    }
+
     /// Whether there is room to begin something.
     pub fn has_room(&self) -> bool {
         let (bytes, inodes) = self.room();
@@ -96,6 +109,10 @@ mod tests {
         };
         assert!(disk(256 << 20, None).is_low() && disk(1 << 40, Some(500)).is_low());
         assert!(!disk((256 << 20) + 1, Some(501)).is_low());
+        assert!(
+            !disk(256 << 20, None).is_lowest() && !disk((128 << 20) + 1, Some(501)).is_lowest()
+        );
+        assert!(disk(128 << 20, None).is_lowest() && disk(1 << 40, Some(500)).is_lowest());
         assert!(!disk(511 << 20, None).has_room() && disk(512 << 20, None).has_room());
         assert!(disk(1 << 40, None).lasts() > Duration::from_secs(60));
         assert!(disk(300 << 20, None).lasts() < Duration::from_millis(20));

@@ -12,6 +12,7 @@ pub(crate) mod files;
 pub(crate) mod namespaces;
 pub(crate) mod process;
 mod random;
+pub(crate) mod written;
 
 pub use disk::{DiskFree, disk_free};
 pub use holders::processes_below;

@@ -55,7 +55,7 @@ pub(crate) fn forks(most: u32) -> ExitCode {
 
 /// Writes to a file until it is not let, a thousand MiB a second at most.
 pub(crate) fn disk(path: &str) -> ExitCode {
-    let piece = vec![1; 1 << 20];
+    let piece = vec![1; 1 << 18];
     let mut file = fs_err::File::create(path).unwrap();
     loop {
         if let Err(error) = file.write_all(&piece) {

@@ -119,31 +119,54 @@ fn processors_that_are_seen_are_those_that_there_are() {
     });
 }
 
-#[test]
-fn bc_70_a_program_that_fills_the_disk_is_stopped_while_there_is_room() {
+/// Fills the disk behind a boundary, with a neighbour in the same workspace and one beside it.
+#[track_caller]
+fn fill_a_disk(of: impl FnOnce() -> Option<World>, also: impl AsyncFnOnce(&Inside<'_>)) {
     let env = TestEnv::new(env!("CARGO_BIN_EXE_mini-ork-node"));
     let disk = env.root().join("disk");
     let Some(_mounted) = SmallDisk::mount(&env, &disk, 200) else {
         return skip("bc_70: a small disk cannot be mounted here");
     };
-    let Some(world) = World::of_containers(ContainerLimits::default()) else {
+    let Some(world) = of() else {
         return;
     };
     block_on(async {
         let beside = world.workspace_at("beside", &disk.join("beside")).await;
         let inside = world.workspace_at("disk", &disk.join("run")).await;
-        let ended = inside.attack(&["disk", "/workspace/target/filler"]).await;
+        let check_beside = neighbour(&beside).await;
+        let check_inside = neighbour(&inside).await;
+        let filler = inside.root.join("filler");
+        let path = inside.workspace.inside(&filler).display().to_string();
+        let ended = inside.attack(&["disk", &path]).await;
         assert_eq!(ended.record.outcome, ExitOutcome::OutputLimit, "{ended:?}");
         let left = shortage(&ended).disk_left.unwrap();
         assert!((1..=16 << 20).contains(&left), "{left}");
         assert!(disk_free(&disk).unwrap().is_low());
 
-        // What is beside it on the same disk would only make it worse, and is told the same.
-        let other = beside.attack(&["disk", "/workspace/target/filler"]).await;
+        // While its file is there, others begin and end as ever; but who also takes much is told
+        // the same.
+        assert_eq!(beside.say("echo hello").await, "hello\n");
+        let second = beside.root.join("filler");
+        let path = beside.workspace.inside(&second).display().to_string();
+        let other = beside.attack(&["disk", &path]).await;
         assert_eq!(other.record.outcome, ExitOutcome::OutputLimit, "{other:?}");
-        fs_err::remove_file(inside.root.join("filler")).unwrap();
+        assert!(shortage(&other).disk_left.is_some(), "{other:?}");
+        fs_err::remove_file(second).unwrap();
+        check_beside().await;
+        check_inside().await;
+        fs_err::remove_file(filler).unwrap();
         assert_eq!(inside.say("echo room again").await, "room again\n");
+        also(&inside).await;
+        inside.down().await;
+        beside.down().await;
+    });
+    world.assert_nothing_is_left();
+}
 
+#[test]
+fn bc_70_a_program_that_fills_the_disk_is_stopped_while_there_is_room() {
+    let of = || World::of_containers(ContainerLimits::default());
+    fill_a_disk(of, async |inside| {
         // Temporary files are in memory, and bounded there.
         let temporary = inside
             .say("head -c 2000000000 /dev/zero > /tmp/filler; ls -l /tmp/filler; rm /tmp/filler");
@@ -151,8 +174,10 @@ fn bc_70_a_program_that_fills_the_disk_is_stopped_while_there_is_room() {
             .await
             .unwrap();
         assert!(temporary.contains("1073741824"), "{temporary}");
-        inside.down().await;
-        beside.down().await;
     });
-    world.assert_nothing_is_left();
+}
+
+#[test]
+fn bc_70_a_program_in_namespaces_that_fills_the_disk_harms_no_neighbour() {
+    fill_a_disk(World::of_namespaces, async |_| ());
 }
