@@ -140,8 +140,7 @@ impl Sweep<'_> {
             Ok(Some(record)) => record,
             Ok(None) => return Ok(()),
             Err(error) => {
-                let backend = self.request.backend.unwrap_or("unknown");
-                self.note(name, backend, SweepAction::Failed, error.to_string());
+                self.note_unread(name, &error);
                 return Ok(());
             }
         };
@@ -159,9 +158,13 @@ impl Sweep<'_> {
             }
         };
         // What was true before may not be by now.
-        let record = match self.ledger.read(name).map_err(SweepError::Records)? {
-            Some(record) if record.is_open() => record,
-            _ => return Ok(()),
+        let record = match self.ledger.read(name) {
+            Ok(Some(record)) if record.is_open() => record,
+            Ok(_) => return Ok(()),
+            Err(error) => {
+                self.note_unread(name, &error);
+                return Ok(());
+            }
         };
         let standing = self.standing(&record, &held)?;
         let age = Duration::from_millis(now_ms().saturating_sub(record.made_at_ms));
@@ -260,6 +263,12 @@ impl Sweep<'_> {
         Ok(())
     }
 
+    /// What cannot be read may be of any backend. Its sandbox stays.
+    fn note_unread(&mut self, run: &str, error: &io::Error) {
+        let backend = self.request.backend.unwrap_or("unknown");
+        self.note(run, backend, SweepAction::Failed, error.to_string());
+    }
+
     fn note(&mut self, run: &str, backend: &'static str, action: SweepAction, why: String) {
         self.swept.push(SweptSandbox {
             run: run.to_owned(),
@@ -327,6 +336,38 @@ fn human_time(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_told_and_stops_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = ledger_directory(home.path());
+        fs_err::create_dir(&directory).unwrap();
+        fs_err::write(directory.join("long.json"), " ".repeat(70 << 10)).unwrap();
+        fs_err::write(directory.join("other.json"), "{}").unwrap();
+        let request = SweepRequest {
+            home: home.path().to_owned(),
+            backend: None,
+            max_age: Duration::ZERO,
+            engine: None,
+            engine_needed: false,
+            dry_run: false,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let swept = runtime.unwrap().block_on(sweep(&request)).unwrap();
+        let told: Vec<_> = swept
+            .sandboxes
+            .iter()
+            .map(|one| (one.run.as_str(), one.action))
+            .collect();
+        let failed = SweepAction::Failed;
+        assert_eq!(told, [("long", failed), ("other", failed)]);
+        assert!(
+            swept.sandboxes[0].why.contains("longer than"),
+            "{}",
+            swept.sandboxes[0].why
+        );
+        assert_eq!(fs_err::read_dir(directory).unwrap().count(), 2);
+    }
 
     #[test]
     fn what_may_go_on_stays_for_a_while() {

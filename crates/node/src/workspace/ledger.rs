@@ -16,8 +16,10 @@ use crate::sys::process::{self, now_ms};
 const FORMAT: u32 = 1;
 /// What the names of records end with.
 const EXTENSION: &str = ".json";
-/// Longest record that is read.
+/// Longest record that is read and written.
 const LONGEST: u64 = 64 << 10;
+/// What a record may grow by from its first state to its last, bytes of JSON.
+const GROWTH: u64 = 4 << 10;
 /// How long an engine may take to make what it was asked for.
 const LONGEST_BIRTH_MS: u64 = 60_000;
 /// Longest reason that is kept.
@@ -249,8 +251,22 @@ impl Ledger {
         self.write(record)
     }
 
-    /// Writes the record; a reader sees the old or the new one.
+    /// Writes the record; a reader sees the old or the new one. What could not be read again is
+    /// not written, and a sandbox that was not made yet then is not made.
     pub(super) fn write(&self, record: &SandboxRecord) -> io::Result<()> {
+        let bytes = serde_json::to_vec_pretty(record)?;
+        let longest = match record.state {
+            SandboxState::Intended => LONGEST - GROWTH,
+            SandboxState::Running | SandboxState::Released => LONGEST,
+        };
+        if bytes.len() as u64 > longest {
+            let message = format!(
+                "the record of the sandbox would have {} bytes, and {longest} is the most; the \
+                 variables of the image are in it",
+                bytes.len()
+            );
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+        }
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -263,7 +279,7 @@ impl Ledger {
             .truncate(true)
             .mode(0o600)
             .open(&draft)?;
-        file.write_all(&serde_json::to_vec_pretty(record)?)?;
+        file.write_all(&bytes)?;
         file.sync_all()?;
         fs_err::rename(draft, path)
     }
@@ -287,13 +303,8 @@ mod tests {
         SandboxRecord::new(&drive, b"SENTINEL", kind).unwrap()
     }
 
-    #[test]
-    fn a_record_is_read_as_it_was_written() {
-        let place = tempfile::tempdir().unwrap();
-        let ledger = Ledger::at(place.path().join("sandboxes"));
-        assert_eq!(ledger.read("abc").unwrap(), None);
-        assert_eq!(ledger.names().unwrap(), Vec::<String>::new());
-        let container = ContainerRecord {
+    fn container(environment: Vec<(String, String)>) -> ContainerRecord {
+        ContainerRecord {
             name: "mini-ork-abc".to_owned(),
             endpoint: "unix:///x".to_owned(),
             image: "debian".to_owned(),
@@ -303,8 +314,17 @@ mod tests {
             keeps_limits: true,
             bridge_user: "65534:65534".to_owned(),
             node_program: "/opt/x".into(),
-            environment: vec![("PATH".to_owned(), "/bin".to_owned())],
-        };
+            environment,
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let place = tempfile::tempdir().unwrap();
+        let ledger = Ledger::at(place.path().join("sandboxes"));
+        assert_eq!(ledger.read("abc").unwrap(), None);
+        assert_eq!(ledger.names().unwrap(), Vec::<String>::new());
+        let container = container(vec![("PATH".to_owned(), "/bin".to_owned())]);
         for kind in [
             SandboxKind::Docker(container),
             SandboxKind::Local {
@@ -321,6 +341,34 @@ mod tests {
         later.format = FORMAT + 1;
         ledger.write(&later).unwrap();
         assert!(ledger.read("abc").is_err());
+    }
+
+    /// And what is written once can be written to its end.
+    #[test]
+    fn what_could_not_be_read_again_is_not_written() {
+        let place = tempfile::tempdir().unwrap();
+        let ledger = Ledger::at(place.path().to_owned());
+        let with = |length: usize| {
+            let environment = vec![("X".to_owned(), "y".repeat(length))];
+            record(SandboxKind::Docker(container(environment)))
+        };
+        for length in [LONGEST, LONGEST - GROWTH] {
+            let error = ledger
+                .write(&with(usize::try_from(length).unwrap()))
+                .unwrap_err();
+            assert!(
+                error.to_string().contains("variables of the image"),
+                "{error}"
+            );
+            assert_eq!(ledger.names().unwrap(), Vec::<String>::new());
+        }
+        let room = LONGEST - GROWTH - serde_json::to_vec_pretty(&with(0)).unwrap().len() as u64;
+        let mut longest = with(usize::try_from(room).unwrap());
+        ledger.write(&longest).unwrap();
+        ledger
+            .close(&mut longest, &"\u{1f600}".repeat(1000))
+            .unwrap();
+        assert_eq!(ledger.read("abc").unwrap(), Some(longest));
     }
 
     #[test]

@@ -43,6 +43,33 @@ fn records_that_are_tampered_with_lead_nowhere() {
     world.assert_nothing_is_left();
 }
 
+/// What is on a record that cannot be read is known, and what cannot be read keeps nobody from
+/// finding the others.
+#[test]
+fn a_record_that_cannot_be_read_makes_no_stray() {
+    let Some(world) = World::of_containers(ContainerLimits::default()) else {
+        return;
+    };
+    block_on(async {
+        let inside = world.workspace("kept").await;
+        let other = world.workspace("other").await;
+        let ledger = inside.ledger();
+        assert_eq!(world.strays(&ledger).await, ["other"]);
+        let path = inside.drive.private.join("kept.json");
+        let whole = fs_err::read(&path).unwrap();
+        fs_err::write(&path, " ".repeat(70 << 10)).unwrap();
+        assert_eq!(world.strays(&ledger).await, ["other"]);
+        fs_err::remove_file(&path).unwrap();
+        let mut both = world.strays(&ledger).await;
+        both.sort();
+        assert_eq!(both, ["kept", "other"]);
+        fs_err::write(&path, whole).unwrap();
+        inside.down().await;
+        other.down().await;
+    });
+    world.assert_nothing_is_left();
+}
+
 /// However it ends: both the one who waits and the next control plane are told soon, and nothing
 /// of it is left.
 async fn tamper(inside: &Inside<'_>, script: &str) {

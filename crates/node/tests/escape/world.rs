@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mini_ork_node::egress::{NetworkPolicy, SystemResolver};
 use mini_ork_node::supervise::{STDERR_LOG, STDOUT_LOG, Supervisor};
-use mini_ork_node::workspace::docker::{ContainerLimits, DockerSettings};
+use mini_ork_node::workspace::docker::{self, ContainerLimits, DockerSettings};
 use mini_ork_node::workspace::{
     Access, BackendSettings, ConfinedBoundary, ConfinedSettings, Drive, Ledger, Share,
     SpawnRequest, Workspace, WorkspaceProcess, open,
@@ -122,6 +122,13 @@ impl World {
         open(self.backend, &self.settings).unwrap()
     }
 
+    /// The containers of this world on the engine that `ledger` does not know, by their runs.
+    pub(crate) async fn strays(&self, ledger: &Ledger) -> Vec<String> {
+        let endpoint = &self.settings.docker.endpoint;
+        let strays = docker::strays(endpoint, self.place.path(), ledger).await;
+        strays.unwrap().into_iter().map(|(_, run)| run).collect()
+    }
+
     fn engine_socket(&self) -> String {
         let endpoint = &self.settings.docker.endpoint;
         endpoint
@@ -190,10 +197,13 @@ impl Inside<'_> {
         }
     }
 
+    pub(crate) fn ledger(&self) -> Ledger {
+        Ledger::at(self.drive.private.clone())
+    }
+
     /// What opens the session, in hexadecimal digits.
     fn token_in_halves(&self) -> String {
-        let private = &self.drive.private;
-        let record = Ledger::at(private.clone()).read(&self.drive.name).unwrap();
+        let record = self.ledger().read(&self.drive.name).unwrap();
         let token = record.unwrap().token.expose().to_vec();
         assert!(token.len() >= 16, "{token:?}");
         let digits: Vec<String> = token.iter().map(|byte| format!("{byte:02x}")).collect();

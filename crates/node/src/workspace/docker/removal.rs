@@ -17,7 +17,8 @@ pub(in crate::workspace) async fn remove(
 }
 
 /// Containers on the engine at `endpoint` whose private directory is below `home` and that `ledger`
-/// does not know, by their ids and with the runs that they were made for.
+/// does not know, by their ids and with the runs that they were made for. One whose record cannot
+/// be read is known.
 pub async fn strays(
     endpoint: &str,
     home: &Path,
@@ -30,8 +31,8 @@ pub async fn strays(
             continue;
         }
         // Read after the list was made: a container is on record before it exists.
-        let known = ledger.read(&one.run).map_err(DockerError::Record)?;
-        if !known.is_some_and(|record| record.is_open()) {
+        let known = ledger.read(&one.run);
+        if known.is_ok_and(|record| !record.is_some_and(|record| record.is_open())) {
             strays.push((one.id, one.run));
         }
     }
