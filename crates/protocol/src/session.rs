@@ -82,6 +82,13 @@ pub enum SessionRequest {
         /// What the outside calls it.
         service: String,
     },
+    /// Listen no more for a service; connections that were made stay. Where nothing listens it
+    /// changes nothing. Answered by [`SessionAnswer::Done`]; a server that is older closes the
+    /// stream, and the port stays.
+    Unforward {
+        /// As in [`SessionRequest::Forward`].
+        service: String,
+    },
     /// Find out that nothing of the outside can be reached, and then run the shim: listen on
     /// loopback for the hosts of a list, and open a stream to the outside for each connection, with
     /// a [`SessionCall`] of the service [`SessionCall::EGRESS`] at its beginning. Asked again with

@@ -36,6 +36,7 @@ fn generation_2_requests_are_frozen() {
         r#"{"ask":"put","root":"L3c=","path":"YQ==","length":7}"#,
         r#"{"ask":"list","root":"L3c=","path":"YQ==","levels":2,"most":10,"not_entered":[".git"]}"#,
         r#"{"ask":"forward","port":0,"service":"gateway:1"}"#,
+        r#"{"ask":"unforward","service":"gateway:1"}"#,
     ] {
         frozen::<SessionRequest>(text);
     }

@@ -1,30 +1,28 @@
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use mini_ork_protocol::{
-    GENERATION, Hello, MountProof, RefusalKind, SecretBytes, SessionAnswer, SessionCall,
-    SessionRequest, Welcome,
+    GENERATION, Hello, MountProof, RefusalKind, SecretBytes, SessionAnswer, SessionRequest, Welcome,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::egress::start_shim;
 use super::frame::{read_frame, write_frame};
 use super::mux::{Mux, MuxStream, Side};
+use super::passages::{Passage, Passages, Services, answer_calls};
 use super::{ServerAddress, SessionError};
 use crate::beneath::{Directory, Links};
 use crate::egress::PolicyProxy;
 use crate::text::{beginning, on_one_line};
 
 /// How long a server may take to answer what takes no time.
-const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// How often a request is asked again whose connection broke, and how long is waited before: twice
 /// as long each time. A server that died is there again after the first pauses, an engine that is
 /// started anew before the last, which are 13 s together.
@@ -34,8 +32,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const GOOD_WHILE: Duration = Duration::from_secs(10);
 /// Longest proof of a mount that is read.
 const LONGEST_NONCE: u64 = 64;
-/// Most connections from inside at a time.
-const MOST_CALLS: usize = 256;
 
 /// A byte stream to a session server.
 pub trait Channel: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -76,6 +72,8 @@ pub(super) struct Client {
     token: SecretBytes,
     live: Mutex<Option<Live>>,
     passages: Passages,
+    /// Held while a port is led out or given back, so that the two are not mixed up for one port.
+    leading: Mutex<()>,
     /// Decides about connections to the network; without one there are none.
     proxy: Option<Arc<PolicyProxy>>,
     /// Another process answers for the outside.
@@ -86,22 +84,6 @@ pub(super) struct Client {
 struct Live {
     mux: Mux,
     welcome: Welcome,
-}
-
-/// The loopback ports that are led out, by the name of their service.
-type Passages = Arc<StdMutex<BTreeMap<String, u16>>>;
-
-/// A port inside that leads to the same port outside. Dropping it closes the way.
-#[derive(Debug)]
-pub(super) struct Passage {
-    service: String,
-    passages: Passages,
-}
-
-impl Drop for Passage {
-    fn drop(&mut self) {
-        lock(&self.passages).remove(&self.service);
-    }
 }
 
 impl Client {
@@ -115,6 +97,7 @@ impl Client {
             token,
             live: Mutex::new(None),
             passages: Passages::default(),
+            leading: Mutex::new(()),
             proxy,
             only_asks: false,
         }
@@ -227,12 +210,15 @@ impl Client {
     }
 
     /// Lets connections to the loopback port `port` inside arrive at the same port of this machine.
-    pub(super) async fn lead(&self, port: u16) -> Result<Passage, SessionError> {
+    pub(super) async fn lead(self: &Arc<Self>, port: u16) -> Result<Passage, SessionError> {
+        self.give_back().await;
+        let _leading = self.leading.lock().await;
         let service = format!("loopback:{port}");
-        lock(&self.passages).insert(service.clone(), port);
+        self.passages.open(service.clone(), port);
         let passage = Passage {
             service,
-            passages: Arc::clone(&self.passages),
+            passages: self.passages.clone(),
+            client: Arc::downgrade(self),
         };
         let request = SessionRequest::Forward {
             port,
@@ -244,6 +230,17 @@ impl Client {
         }
     }
 
+    /// Gives back the ports inside that nobody has use for any more, where there is a connection.
+    pub(super) async fn give_back(&self) {
+        let _leading = self.leading.lock().await;
+        let live = self.live.lock().await;
+        let mux = live.as_ref().map(|live| live.mux.clone());
+        drop(live);
+        if let Some(mux) = mux {
+            self.passages.give_back(&mux).await;
+        }
+    }
+
     /// The connection that holds, else a new one.
     async fn connected(&self) -> Result<Mux, SessionError> {
         let mut live = self.live.lock().await;
@@ -252,12 +249,6 @@ impl Client {
         }
         *live = None;
         let made = self.dial(None).await?;
-        // A server that was started anew listens nowhere yet.
-        let ports: Vec<_> = lock(&self.passages).clone().into_iter().collect();
-        for (service, port) in ports {
-            let request = SessionRequest::Forward { port, service };
-            let _ = timeout(ANSWER_LIMIT, exchange(&made.mux, &request, &[])).await;
-        }
         let mux = made.mux.clone();
         *live = Some(made);
         Ok(mux)
@@ -310,13 +301,14 @@ impl Client {
         match answer {
             SessionAnswer::Welcome(welcome) => {
                 let services = Services {
-                    passages: Arc::clone(&self.passages),
+                    passages: self.passages.clone(),
                     proxy: self.proxy.clone(),
                 };
                 tokio::spawn(answer_calls(calls, services));
                 if let Some(proxy) = &self.proxy {
                     start_shim(&mux, &welcome, proxy).await?;
                 }
+                self.passages.lead_again(&mux).await;
                 Ok(Live { mux, welcome })
             }
             SessionAnswer::Refused(refusal) => Err(SessionError::Refused(refusal)),
@@ -327,10 +319,6 @@ impl Client {
 
 fn pause(failures: u32) -> Duration {
     FIRST_PAUSE * 2_u32.saturating_pow(failures.saturating_sub(1))
-}
-
-fn lock(passages: &Passages) -> std::sync::MutexGuard<'_, BTreeMap<String, u16>> {
-    passages.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) async fn exchange(
@@ -344,43 +332,4 @@ pub(super) async fn exchange(
     stream.flush().await?;
     let answer = read_frame(&mut stream).await?;
     Ok((answer, stream))
-}
-
-/// What programs inside can reach.
-#[derive(Clone)]
-struct Services {
-    passages: Passages,
-    proxy: Option<Arc<PolicyProxy>>,
-}
-
-/// Takes connections that programs inside make to the ports that are led out.
-async fn answer_calls(mut calls: mpsc::Receiver<MuxStream>, services: Services) {
-    let room = Arc::new(Semaphore::new(MOST_CALLS));
-    while let Some(stream) = calls.recv().await {
-        // One too many is closed at once.
-        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-            continue;
-        };
-        let services = services.clone();
-        tokio::spawn(async move {
-            let _permit = permit;
-            // The connection is over when one side says so, whatever the reason.
-            let _ = answer_call(stream, &services).await;
-        });
-    }
-}
-
-async fn answer_call(mut stream: MuxStream, services: &Services) -> io::Result<()> {
-    let call: SessionCall = timeout(ANSWER_LIMIT, read_frame(&mut stream)).await??;
-    if let (SessionCall::EGRESS, Some(proxy)) = (call.service.as_str(), &services.proxy) {
-        proxy.serve(stream).await;
-        return Ok(());
-    }
-    let Some(port) = lock(&services.passages).get(&call.service).copied() else {
-        return Ok(());
-    };
-    let mut service = TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, port)).await?;
-    service.set_nodelay(true)?;
-    tokio::io::copy_bidirectional(&mut stream, &mut service).await?;
-    Ok(())
 }

@@ -21,6 +21,7 @@ mod init;
 mod knock;
 mod memory;
 mod mux;
+mod passages;
 mod process;
 mod server;
 mod started;

@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::answers::{listing_of, refused, refused_by_supervisor, refused_file};
@@ -117,8 +118,14 @@ struct Server {
     outside: watch::Sender<Option<Mux>>,
     alone: bool,
     /// Ports inside that are listened on, by their service.
-    forwards: Mutex<BTreeMap<String, u16>>,
+    forwards: Mutex<BTreeMap<String, Forwarded>>,
     egress: Egress,
+}
+
+/// A port that is listened on.
+struct Forwarded {
+    port: u16,
+    listening: JoinHandle<()>,
 }
 
 /// A connection of the outside.
@@ -204,7 +211,11 @@ impl Server {
     async fn answer(self: Arc<Self>, mut stream: MuxStream, only_asks: bool) -> io::Result<()> {
         let request: SessionRequest = timeout(REQUEST_LIMIT, read_frame(&mut stream)).await??;
         match request {
-            SessionRequest::Forward { .. } | SessionRequest::Egress { .. } if only_asks => {
+            SessionRequest::Forward { .. }
+            | SessionRequest::Unforward { .. }
+            | SessionRequest::Egress { .. }
+                if only_asks =>
+            {
                 let message = "this connection opens no way out";
                 write_frame(&mut stream, &refused(RefusalKind::NotPermitted, message)).await?;
             }
@@ -273,6 +284,7 @@ impl Server {
                 )
             }
             SessionRequest::Forward { port, service } => self.forward(port, service).await,
+            SessionRequest::Unforward { service } => self.unforward(&service).await,
             SessionRequest::Egress { allow, canary } => {
                 let started = self.egress.start(allow, &canary, self.outside.subscribe());
                 match started.await {
@@ -352,7 +364,7 @@ impl Server {
 
     async fn forward(self: &Arc<Self>, port: u16, service: String) -> SessionAnswer {
         let mut forwards = self.forwards.lock().await;
-        if let Some(port) = forwards.get(&service) {
+        if let Some(Forwarded { port, .. }) = forwards.get(&service) {
             return SessionAnswer::Listening { port: *port };
         }
         if forwards.len() >= MOST_AT_ONCE {
@@ -363,8 +375,8 @@ impl Server {
             .and_then(|listener| Ok((listener.local_addr()?.port(), listener)));
         match bound {
             Ok((port, listener)) => {
-                forwards.insert(service.clone(), port);
-                tokio::spawn(Arc::clone(self).accept(listener, service));
+                let listening = tokio::spawn(Arc::clone(self).accept(listener, service.clone()));
+                forwards.insert(service, Forwarded { port, listening });
                 SessionAnswer::Listening { port }
             }
             Err(error) => {
@@ -372,6 +384,16 @@ impl Server {
                 refused(RefusalKind::Failed, message)
             }
         }
+    }
+
+    async fn unforward(&self, service: &str) -> SessionAnswer {
+        let mut forwards = self.forwards.lock().await;
+        if let Some(Forwarded { listening, .. }) = forwards.remove(service) {
+            listening.abort();
+            // The port is free when that has happened.
+            let _ = listening.await;
+        }
+        SessionAnswer::Done
     }
 
     /// Carries connections to a forwarded port to the outside. While there is none they are closed.

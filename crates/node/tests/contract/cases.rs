@@ -10,6 +10,7 @@ use mini_ork_node::workspace::{Attached, EntryKind, InnerPath, ListRequest};
 use mini_ork_protocol::{ByteString, ExitOutcome, MountProof, SecretBytes, StdinSource};
 
 use crate::bench::{Bench, Ended};
+use crate::ports::ports_are_given_back;
 use crate::way_in::another_process_may_be_let_in;
 
 /// What every backend does, or those that it applies to.
@@ -57,6 +58,7 @@ cases![
     files_are_written_read_and_listed,
     files_outside_are_out_of_reach,
     a_port_is_led_through if Bench::has_a_network_of_its_own,
+    ports_are_given_back if Bench::has_a_network_of_its_own,
     another_process_may_be_let_in if Bench::has_a_way_in,
     the_server_may_die if Bench::has_a_server,
 ];

@@ -11,6 +11,7 @@ mod cases;
 mod confined;
 mod in_docker;
 mod on_this_host;
+mod ports;
 mod way_in;
 
 use bench::{Bench, block_on};

@@ -1,0 +1,151 @@
+//! Ways from the inside to services of this machine: ports that are led out, and the network.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use mini_ork_protocol::{SessionAnswer, SessionCall, SessionRequest};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
+
+use super::client::{ANSWER_LIMIT, Client, exchange};
+use super::frame::read_frame;
+use super::mux::{Mux, MuxStream};
+use crate::egress::PolicyProxy;
+
+/// Most connections from inside at a time.
+const MOST_CALLS: usize = 256;
+
+/// The loopback ports that are led out, by the name of their service.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Passages(Arc<Mutex<BTreeMap<String, Way>>>);
+
+#[derive(Debug, Clone)]
+struct Way {
+    port: u16,
+    /// Nobody has use for it any more; the inside may still listen.
+    is_closed: bool,
+}
+
+impl Passages {
+    /// The way of `service` is open from here on.
+    pub(super) fn open(&self, service: String, port: u16) {
+        let way = Way {
+            port,
+            is_closed: false,
+        };
+        self.lock().insert(service, way);
+    }
+
+    fn close(&self, service: &str) {
+        if let Some(way) = self.lock().get_mut(service) {
+            way.is_closed = true;
+        }
+    }
+
+    /// Has the inside listen at all open ports, as a server does not that was started anew.
+    pub(super) async fn lead_again(&self, mux: &Mux) {
+        let open: Vec<(String, u16)> = {
+            let ways = self.lock();
+            let open = ways.iter().filter(|(_, way)| !way.is_closed);
+            open.map(|(service, way)| (service.clone(), way.port))
+                .collect()
+        };
+        for (service, port) in open {
+            let request = SessionRequest::Forward { port, service };
+            let _ = timeout(ANSWER_LIMIT, exchange(mux, &request, &[])).await;
+        }
+    }
+
+    /// Has the inside listen no more at ports that nobody has use for. What it does not answer is
+    /// asked the next time.
+    pub(super) async fn give_back(&self, mux: &Mux) {
+        let closed: Vec<String> = {
+            let ways = self.lock();
+            let closed = ways.iter().filter(|(_, way)| way.is_closed);
+            closed.map(|(service, _)| service.clone()).collect()
+        };
+        for service in closed {
+            let request = SessionRequest::Unforward {
+                service: service.clone(),
+            };
+            let asked = timeout(ANSWER_LIMIT, exchange(mux, &request, &[])).await;
+            if !matches!(asked, Ok(Ok((SessionAnswer::Done, _)))) {
+                return;
+            }
+            self.lock().remove(&service);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Way>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A port inside that leads to the same port outside. Dropping it closes the way, and then the
+/// inside gives the port back.
+#[derive(Debug)]
+pub(super) struct Passage {
+    pub(super) service: String,
+    pub(super) passages: Passages,
+    pub(super) client: Weak<Client>,
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        self.passages.close(&self.service);
+        // Without a runtime it is the next one who leads a port that gives this one back.
+        if let (Some(client), Ok(runtime)) =
+            (self.client.upgrade(), tokio::runtime::Handle::try_current())
+        {
+            runtime.spawn(async move { client.give_back().await });
+        }
+    }
+}
+
+/// What programs inside can reach.
+#[derive(Debug, Clone)]
+pub(super) struct Services {
+    pub(super) passages: Passages,
+    /// Decides about connections to the network; without one there are none.
+    pub(super) proxy: Option<Arc<PolicyProxy>>,
+}
+
+/// Takes connections that programs inside make.
+pub(super) async fn answer_calls(mut calls: mpsc::Receiver<MuxStream>, services: Services) {
+    let room = Arc::new(Semaphore::new(MOST_CALLS));
+    while let Some(stream) = calls.recv().await {
+        // One too many is closed at once.
+        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
+            continue;
+        };
+        let services = services.clone();
+        tokio::spawn(async move {
+            let _permit = permit;
+            // The connection is over when one side says so, whatever the reason.
+            let _ = answer_call(stream, &services).await;
+        });
+    }
+}
+
+async fn answer_call(mut stream: MuxStream, services: &Services) -> io::Result<()> {
+    let call: SessionCall = timeout(ANSWER_LIMIT, read_frame(&mut stream)).await??;
+    if let (SessionCall::EGRESS, Some(proxy)) = (call.service.as_str(), &services.proxy) {
+        proxy.serve(stream).await;
+        return Ok(());
+    }
+    let way = services.passages.lock().get(&call.service).cloned();
+    let Some(way) = way.filter(|way| !way.is_closed) else {
+        return Ok(());
+    };
+    let mut service = TcpStream::connect((Ipv4Addr::LOCALHOST, way.port)).await?;
+    service.set_nodelay(true)?;
+    tokio::io::copy_bidirectional(&mut stream, &mut service).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "passages_tests.rs"]
+mod tests;

@@ -1,0 +1,131 @@
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mini_ork_protocol::{GENERATION, SecretBytes, Welcome};
+use tokio::io::DuplexStream;
+use tokio::task::JoinHandle;
+
+use super::super::client::{Channel, DialError, Dialer};
+use super::super::frame::write_frame;
+use super::super::mux::Side;
+use super::*;
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let limit = Duration::from_secs(60);
+    runtime.block_on(async { timeout(limit, future).await.unwrap() })
+}
+
+/// Connections to an inside that is played, one after the other.
+#[derive(Debug)]
+struct Line(Mutex<VecDeque<DuplexStream>>);
+
+#[async_trait]
+impl Dialer for Line {
+    async fn dial(&self) -> Result<Box<dyn Channel>, DialError> {
+        match self.0.lock().unwrap().pop_front() {
+            Some(stream) => Ok(Box::new(stream)),
+            None => Err(DialError::Gone {
+                reason: "there is no other".to_owned(),
+                out_of_memory: false,
+            }),
+        }
+    }
+}
+
+/// A client of as many insides as there are `answers` to a port that is to be led out.
+fn client_of(
+    answers: &[fn(u16) -> SessionAnswer],
+    proxy: Option<Arc<PolicyProxy>>,
+) -> (Arc<Client>, Vec<Inside>) {
+    let (near, insides) = answers
+        .iter()
+        .map(|answer| {
+            let (near, far) = tokio::io::duplex(1 << 16);
+            (near, Inside::play(far, *answer))
+        })
+        .unzip();
+    let line = Arc::new(Line(Mutex::new(near)));
+    let token = SecretBytes::from(b"token".as_slice());
+    (Arc::new(Client::new(line, token, proxy)), insides)
+}
+
+struct Inside {
+    _mux: Mux,
+    _served: JoinHandle<()>,
+    /// What was asked about ports.
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Inside {
+    fn play(far: DuplexStream, forwarded: fn(u16) -> SessionAnswer) -> Self {
+        let (mux, mut requests) = Mux::start(far, Side::Inside);
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let notes = Arc::clone(&asked);
+        let served = tokio::spawn(async move {
+            while let Some(mut stream) = requests.recv().await {
+                let answer = match read_frame(&mut stream).await.unwrap() {
+                    SessionRequest::Hello(_) => SessionAnswer::Welcome(Welcome {
+                        generation: GENERATION,
+                        kernel: String::new(),
+                        uid: 1,
+                        gid: 1,
+                        interfaces: Vec::new(),
+                        processors: 1,
+                    }),
+                    SessionRequest::Forward { port, .. } => {
+                        notes.lock().unwrap().push(format!("listen {port}"));
+                        forwarded(port)
+                    }
+                    SessionRequest::Unforward { service } => {
+                        notes.lock().unwrap().push(format!("free {service}"));
+                        SessionAnswer::Done
+                    }
+                    _ => SessionAnswer::Done,
+                };
+                write_frame(&mut stream, &answer).await.unwrap();
+            }
+        });
+        Self {
+            _mux: mux,
+            _served: served,
+            asked,
+        }
+    }
+
+    async fn has_been_asked(&self, expected: &[&str]) {
+        while *self.asked.lock().unwrap() != expected {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+fn listens(port: u16) -> SessionAnswer {
+    SessionAnswer::Listening { port }
+}
+
+#[test]
+fn a_port_that_nobody_uses_is_given_back() {
+    block_on(async {
+        let (client, insides) = client_of(&[listens], None);
+        let first = client.lead(4000).await.unwrap();
+        let second = client.lead(4001).await.unwrap();
+        drop(first);
+        let asked = ["listen 4000", "listen 4001", "free loopback:4000"];
+        // The first one is led twice: as the connection is made, and as it was asked.
+        let asked: Vec<&str> = std::iter::once("listen 4000").chain(asked).collect();
+        insides[0].has_been_asked(&asked).await;
+        // Led again at once, it is not taken away by whoever had it before.
+        drop(second);
+        let again = client.lead(4001).await.unwrap();
+        tokio::task::yield_now().await;
+        client.give_back().await;
+        let last = insides[0].asked.lock().unwrap().last().cloned();
+        assert_eq!(last.as_deref(), Some("listen 4001"));
+        drop(again);
+    });
+}
