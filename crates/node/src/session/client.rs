@@ -308,7 +308,7 @@ impl Client {
                 if let Some(proxy) = &self.proxy {
                     start_shim(&mux, &welcome, proxy).await?;
                 }
-                self.passages.lead_again(&mux).await;
+                self.passages.lead_again(&mux).await?;
                 Ok(Live { mux, welcome })
             }
             SessionAnswer::Refused(refusal) => Err(SessionError::Refused(refusal)),

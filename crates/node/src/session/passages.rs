@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
+use super::SessionError;
 use super::client::{ANSWER_LIMIT, Client, exchange};
 use super::frame::read_frame;
 use super::mux::{Mux, MuxStream};
@@ -46,7 +47,7 @@ impl Passages {
     }
 
     /// Has the inside listen at all open ports, as a server does not that was started anew.
-    pub(super) async fn lead_again(&self, mux: &Mux) {
+    pub(super) async fn lead_again(&self, mux: &Mux) -> Result<(), SessionError> {
         let open: Vec<(String, u16)> = {
             let ways = self.lock();
             let open = ways.iter().filter(|(_, way)| !way.is_closed);
@@ -55,8 +56,18 @@ impl Passages {
         };
         for (service, port) in open {
             let request = SessionRequest::Forward { port, service };
-            let _ = timeout(ANSWER_LIMIT, exchange(mux, &request, &[])).await;
+            let asked = timeout(ANSWER_LIMIT, exchange(mux, &request, &[])).await;
+            let (answer, _) = asked
+                .unwrap_or_else(|elapsed| Err(elapsed.into()))
+                .map_err(SessionError::Unreachable)?;
+            match answer {
+                SessionAnswer::Listening { port: taken } if taken == port => {}
+                // Somebody else may have taken the port, and would be told what is for the service.
+                SessionAnswer::Refused(refusal) => return Err(SessionError::Refused(refusal)),
+                _ => return Err(SessionError::Confused),
+            }
         }
+        Ok(())
     }
 
     /// Has the inside listen no more at ports that nobody has use for. What it does not answer is

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use mini_ork_protocol::{GENERATION, SecretBytes, Welcome};
+use mini_ork_protocol::{GENERATION, RefusalKind, SecretBytes, SessionRefusal, Welcome};
 use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
 
@@ -56,7 +56,7 @@ fn client_of(
 
 struct Inside {
     _mux: Mux,
-    _served: JoinHandle<()>,
+    served: JoinHandle<()>,
     /// What was asked about ports.
     asked: Arc<Mutex<Vec<String>>>,
 }
@@ -92,9 +92,14 @@ impl Inside {
         });
         Self {
             _mux: mux,
-            _served: served,
+            served,
             asked,
         }
+    }
+
+    /// Breaks the connection.
+    fn end(self) {
+        self.served.abort();
     }
 
     async fn has_been_asked(&self, expected: &[&str]) {
@@ -106,6 +111,17 @@ impl Inside {
 
 fn listens(port: u16) -> SessionAnswer {
     SessionAnswer::Listening { port }
+}
+
+fn refuses(_: u16) -> SessionAnswer {
+    SessionAnswer::Refused(SessionRefusal {
+        kind: RefusalKind::Failed,
+        message: "somebody has it".to_owned(),
+    })
+}
+
+fn listens_elsewhere(port: u16) -> SessionAnswer {
+    SessionAnswer::Listening { port: port + 1 }
 }
 
 #[test]
@@ -128,4 +144,34 @@ fn a_port_that_nobody_uses_is_given_back() {
         assert_eq!(last.as_deref(), Some("listen 4001"));
         drop(again);
     });
+}
+
+/// Whoever has taken the port of a server that died would be told what is for the service.
+#[test]
+fn a_port_that_cannot_be_led_out_again_ends_the_connection() {
+    for (answer, expected) in [
+        (refuses as fn(u16) -> SessionAnswer, "somebody has it"),
+        (listens_elsewhere, "something else"),
+    ] {
+        block_on(async {
+            let (client, mut insides) = client_of(&[listens, answer, listens], None);
+            let lead = client.lead(4000).await.unwrap();
+            insides.remove(0).end();
+            let request = SessionRequest::Attach {
+                directory: "/x".into(),
+            };
+            let refused = loop {
+                // Until the end of the first connection was seen.
+                match client.ask_briefly(&request).await {
+                    Err(error) => break error,
+                    Ok(_) => tokio::task::yield_now().await,
+                }
+            };
+            assert!(refused.to_string().contains(expected), "{refused}");
+            // Where it can be led again, all goes on; and what was let go is not led.
+            client.ask_briefly(&request).await.unwrap();
+            insides[1].has_been_asked(&["listen 4000"]).await;
+            drop(lead);
+        });
+    }
 }
