@@ -30,3 +30,5 @@ pub use proxy::PolicyProxy;
 pub use shim::{LoopbackPlan, NAME_SERVER, PROXY_ADDRESS, Shim, ShimError, WayOut};
 pub use stream::ByteStream;
 pub use wire::Answer;
+#[cfg(test)]
+pub(crate) use wire::read_answer;

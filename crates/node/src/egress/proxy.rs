@@ -19,7 +19,7 @@ use super::web;
 use super::wire::{self, Answer};
 
 /// Most connections at once. A workspace that opens more waits for its own.
-const MOST_CONNECTIONS: usize = 512;
+const MOST_CONNECTIONS: usize = 256;
 /// How long a request may take to arrive, and a client to say what it speaks: from its first bytes
 /// on, and on a TLS port from the beginning.
 const OPENING_LIMIT: Duration = Duration::from_secs(30);

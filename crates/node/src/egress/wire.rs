@@ -106,7 +106,7 @@ pub(super) async fn write_answer(
     stream.flush().await
 }
 
-pub(super) async fn read_answer(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Answer> {
+pub(crate) async fn read_answer(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Answer> {
     let number = usize::from(stream.read_u8().await?);
     let known = Answer::ALL.get(number).copied();
     known.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an answer that is not known"))

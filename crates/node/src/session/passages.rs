@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use mini_ork_protocol::{SessionAnswer, SessionCall, SessionRequest};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
@@ -16,8 +17,11 @@ use super::frame::read_frame;
 use super::mux::{Mux, MuxStream};
 use crate::egress::PolicyProxy;
 
-/// Most connections from inside at a time.
-const MOST_CALLS: usize = 256;
+/// Most connections at a time through one port, and through all of them. Those to the network are
+/// counted by the proxy, so that neither kind takes the room of the other; together they are fewer
+/// than the streams of a connection.
+const MOST_CONNECTIONS: usize = 64;
+const MOST_TOGETHER: usize = 128;
 
 /// The loopback ports that are led out, by the name of their service.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +30,7 @@ pub(super) struct Passages(Arc<Mutex<BTreeMap<String, Way>>>);
 #[derive(Debug, Clone)]
 struct Way {
     port: u16,
+    room: Arc<Semaphore>,
     /// Nobody has use for it any more; the inside may still listen.
     is_closed: bool,
 }
@@ -35,6 +40,7 @@ impl Passages {
     pub(super) fn open(&self, service: String, port: u16) {
         let way = Way {
             port,
+            room: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
             is_closed: false,
         };
         self.lock().insert(service, way);
@@ -124,24 +130,28 @@ pub(super) struct Services {
     pub(super) proxy: Option<Arc<PolicyProxy>>,
 }
 
-/// Takes connections that programs inside make.
+/// Takes connections that programs inside make. How many there are is bounded by the streams that a
+/// connection has.
 pub(super) async fn answer_calls(mut calls: mpsc::Receiver<MuxStream>, services: Services) {
-    let room = Arc::new(Semaphore::new(MOST_CALLS));
-    while let Some(stream) = calls.recv().await {
-        // One too many is closed at once.
-        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-            continue;
-        };
+    let together = Arc::new(Semaphore::new(MOST_TOGETHER));
+    while let Some(mut stream) = calls.recv().await {
+        let together = Arc::clone(&together);
         let services = services.clone();
         tokio::spawn(async move {
-            let _permit = permit;
+            // Writing nothing acknowledges the stream. The other side opens no more while 256 wait
+            // for that, and many a service says nothing for long.
+            let _ = stream.write(&[]).await;
             // The connection is over when one side says so, whatever the reason.
-            let _ = answer_call(stream, &services).await;
+            let _ = answer_call(stream, &services, &together).await;
         });
     }
 }
 
-async fn answer_call(mut stream: MuxStream, services: &Services) -> io::Result<()> {
+async fn answer_call(
+    mut stream: MuxStream,
+    services: &Services,
+    together: &Semaphore,
+) -> io::Result<()> {
     let call: SessionCall = timeout(ANSWER_LIMIT, read_frame(&mut stream)).await??;
     if let (SessionCall::EGRESS, Some(proxy)) = (call.service.as_str(), &services.proxy) {
         proxy.serve(stream).await;
@@ -149,6 +159,10 @@ async fn answer_call(mut stream: MuxStream, services: &Services) -> io::Result<(
     }
     let way = services.passages.lock().get(&call.service).cloned();
     let Some(way) = way.filter(|way| !way.is_closed) else {
+        return Ok(());
+    };
+    // One too many is closed at once.
+    let (Ok(_permit), Ok(_together)) = (way.room.try_acquire(), together.try_acquire()) else {
         return Ok(());
     };
     let mut service = TcpStream::connect((Ipv4Addr::LOCALHOST, way.port)).await?;

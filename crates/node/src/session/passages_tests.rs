@@ -1,15 +1,19 @@
 use std::collections::VecDeque;
+use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use mini_ork_protocol::{GENERATION, RefusalKind, SecretBytes, SessionRefusal, Welcome};
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncReadExt as _, DuplexStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::super::client::{Channel, DialError, Dialer};
 use super::super::frame::write_frame;
 use super::super::mux::Side;
 use super::*;
+use crate::egress::{AllowList, Answer, HostName, Resolve};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -55,7 +59,7 @@ fn client_of(
 }
 
 struct Inside {
-    _mux: Mux,
+    mux: Mux,
     served: JoinHandle<()>,
     /// What was asked about ports.
     asked: Arc<Mutex<Vec<String>>>,
@@ -90,16 +94,20 @@ impl Inside {
                 write_frame(&mut stream, &answer).await.unwrap();
             }
         });
-        Self {
-            _mux: mux,
-            served,
-            asked,
-        }
+        Self { mux, served, asked }
     }
 
     /// Breaks the connection.
     fn end(self) {
         self.served.abort();
+    }
+
+    async fn call(&self, service: &str) -> MuxStream {
+        let mut stream = self.mux.open().await.unwrap();
+        let service = service.to_owned();
+        let call = SessionCall { service };
+        write_frame(&mut stream, &call).await.unwrap();
+        stream
     }
 
     async fn has_been_asked(&self, expected: &[&str]) {
@@ -174,4 +182,86 @@ fn a_port_that_cannot_be_led_out_again_ends_the_connection() {
             drop(lead);
         });
     }
+}
+
+/// Looks for names and never finds them.
+#[derive(Debug)]
+struct Silent;
+
+#[async_trait]
+impl Resolve for Silent {
+    async fn resolve(&self, _: &HostName) -> io::Result<Vec<IpAddr>> {
+        std::future::pending().await
+    }
+}
+
+#[test]
+fn neither_kind_of_connection_takes_the_room_of_the_other() {
+    block_on(async {
+        let allowed = AllowList::parse(["example.com"]).unwrap();
+        let proxy = Arc::new(PolicyProxy::new(allowed, Arc::new(Silent)));
+        let (client, insides) = client_of(&[listens], Some(proxy));
+        let mut listeners = Vec::new();
+        let mut leads = Vec::new();
+        for _ in 0..2 {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = listener.local_addr().unwrap().port();
+            leads.push(client.lead(port).await.unwrap());
+            listeners.push(listener);
+        }
+        let inside = &insides[0];
+        // The answers of those that are not let wait for their name.
+        let (told, mut answers) = mpsc::unbounded_channel();
+        let download = async || {
+            let mut stream = inside.call(SessionCall::EGRESS).await;
+            let mut wanted = vec![1, 11, 1, 187];
+            wanted.extend_from_slice(b"example.com");
+            stream.write_all(&wanted).await.unwrap();
+            stream.flush().await.unwrap();
+            let told = told.clone();
+            tokio::spawn(async move {
+                let answer = crate::egress::read_answer(&mut stream).await;
+                told.send(answer.ok())
+            });
+        };
+        let mut waiting = 0;
+        let busy = loop {
+            if waiting <= 256 {
+                download().await;
+                waiting += 1;
+            }
+            let answer = if waiting <= 256 {
+                answers.try_recv().ok()
+            } else {
+                answers.recv().await
+            };
+            match answer {
+                Some(Some(answer)) => break answer,
+                // One that came faster than it could be taken.
+                Some(None) => waiting -= 1,
+                None => {}
+            }
+        };
+        assert_eq!((busy, waiting), (Answer::Busy, 257));
+
+        let mut calls = Vec::new();
+        for _ in 0..MOST_CONNECTIONS {
+            calls.push(inside.call(&leads[0].service).await);
+            let (mut service, _) = listeners[0].accept().await.unwrap();
+            service.write_all(b"x").await.unwrap();
+            calls
+                .last_mut()
+                .unwrap()
+                .read_exact(&mut [0])
+                .await
+                .unwrap();
+            tokio::spawn(async move { service.read(&mut [0]).await });
+        }
+        // One too many hears nothing; a second service has its own room.
+        let mut refused = inside.call(&leads[0].service).await;
+        assert!(matches!(refused.read(&mut [0]).await, Ok(0) | Err(_)));
+        let _other = inside.call(&leads[1].service).await;
+        listeners[1].accept().await.unwrap();
+        drop(calls);
+    });
 }
