@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bollard::Docker;
 use bollard::errors::Error;
+use bollard::models::ContainerCreateBody;
 use bollard::query_parameters::{CreateContainerOptionsBuilder, StartContainerOptions};
 
 use super::container::{Blueprint, ContainerLimits, ContainerRecord, HOME, NODE_PROGRAM, body};
@@ -384,13 +385,7 @@ async fn create(
         certificates: certificates.as_ref(),
         door: &threshold,
     })?;
-    let options = CreateContainerOptionsBuilder::new()
-        .name(&container.name)
-        .build();
-    client
-        .create_container(Some(options), body)
-        .await
-        .map_err(|error| not_made(error, container))?;
+    create_named(client, container, body).await?;
     client
         .start_container(&container.name, None::<StartContainerOptions>)
         .await
@@ -408,8 +403,24 @@ async fn create(
     }
 }
 
+/// Makes a container under the name of `container`, and does not start it.
+pub(super) async fn create_named(
+    client: &Docker,
+    container: &ContainerRecord,
+    body: ContainerCreateBody,
+) -> Result<(), DockerError> {
+    let options = CreateContainerOptionsBuilder::new()
+        .name(&container.name)
+        .build();
+    client
+        .create_container(Some(options), body)
+        .await
+        .map_err(|error| not_made(error, container))?;
+    Ok(())
+}
+
 /// What it means that the engine did not make or start a container.
-pub(super) fn not_made(error: Error, container: &ContainerRecord) -> DockerError {
+fn not_made(error: Error, container: &ContainerRecord) -> DockerError {
     let Error::DockerResponseServerError {
         status_code,
         message,

@@ -6,12 +6,10 @@ use std::path::{Component, Path, PathBuf};
 
 use bollard::Docker;
 use bollard::models::{ContainerCreateBody, HostConfig};
-use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, DownloadFromContainerOptionsBuilder,
-};
+use bollard::query_parameters::DownloadFromContainerOptionsBuilder;
 use futures_util::StreamExt as _;
 
-use super::boundary::not_made;
+use super::boundary::create_named;
 use super::container::{ContainerRecord, NO_NETWORK, NODE_PROGRAM, labels};
 use super::{DockerError, engine};
 use crate::certificates::{AUTHORITY_VARIABLES, Authorities, BUNDLES, LONGEST_BUNDLE};
@@ -55,13 +53,7 @@ pub(super) async fn bundle(
         }),
         ..ContainerCreateBody::default()
     };
-    let options = CreateContainerOptionsBuilder::new()
-        .name(&container.name)
-        .build();
-    client
-        .create_container(Some(options), body)
-        .await
-        .map_err(|error| not_made(error, container))?;
+    create_named(client, container, body).await?;
     let found = of_image(client, &container.name, environment).await;
     engine::remove(client, &container.name).await?;
     let (covered, own) = found?;
