@@ -5,6 +5,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use mini_ork_node::redact::Redactor;
+use mini_ork_node::text::with_sources;
 
 /// The exit codes of `mini-ork`, for scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,8 +90,7 @@ impl CommandError {
     /// With `error` and all its causes as the reason.
     pub(crate) fn caused_by(mut self, error: &dyn std::error::Error) -> Self {
         self.message.push_str(": ");
-        self.message
-            .push_str(&mini_ork_control::run::with_sources(error));
+        self.message.push_str(&with_sources(error));
         self
     }
 }

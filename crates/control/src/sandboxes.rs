@@ -9,12 +9,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use mini_ork_node::text::with_sources;
 use mini_ork_node::workspace::docker::{self, DockerError};
 use mini_ork_node::workspace::{Ledger, SandboxKind, SandboxRecord, WorkspaceError};
 use mini_ork_protocol::RunId;
 use serde::Serialize;
 
-use crate::run::{LockError, RunDirectory, RunLock, now_ms, with_sources};
+use crate::run::{LockError, RunDirectory, RunLock, now_ms};
 use crate::store::{StoreError, StoreReader};
 
 /// What to remove.

@@ -11,6 +11,7 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::beneath::{Directory, Links};
+use crate::text::with_sources;
 
 /// First argument of a mini-ork that is to replay a step; the second is a file with the [`Step`] as
 /// JSON.
@@ -77,11 +78,7 @@ pub fn replay_main(file: &Path) -> ExitCode {
     let worked = read_step(file)
         .map_err(|error| error.to_string())
         .and_then(|(step, cwd)| {
-            replay(&step, &cwd, &mut stdout, &mut stderr).map_err(|error| {
-                let source = std::error::Error::source(&error);
-                let cause = source.map(|source| format!(": {source}"));
-                format!("{error}{}", cause.unwrap_or_default())
-            })
+            replay(&step, &cwd, &mut stdout, &mut stderr).map_err(|error| with_sources(&error))
         });
     match worked {
         Ok(code) => ExitCode::from(code),

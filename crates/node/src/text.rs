@@ -1,4 +1,6 @@
-//! Text from outside, made fit to be shown.
+//! Text from outside, made fit to be shown, and errors as text.
+
+use std::error::Error;
 
 /// `text` on one line: every control character is a space. What an agent or a program wrote can
 /// then neither move a terminal's cursor nor pose as another line of a report or a record.
@@ -21,6 +23,22 @@ pub fn beginning(text: &str, most: usize) -> &str {
         end -= 1;
     }
     &text[..end]
+}
+
+/// `error` with all its causes.
+pub fn with_sources(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        let said = source.to_string();
+        // A transparent wrapper says what its source says.
+        if !text.ends_with(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = source.source();
+    }
+    text
 }
 
 #[cfg(test)]

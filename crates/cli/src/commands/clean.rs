@@ -6,6 +6,7 @@ use mini_ork_control::clean::{
 };
 use mini_ork_control::reserve;
 use mini_ork_control::store::Store;
+use mini_ork_node::text::with_sources;
 use serde::Serialize;
 
 use super::drive::{fault_point, find_git};
@@ -78,7 +79,7 @@ fn carry_out(request: &CleanRequest) -> Result<CleanPlan, CommandError> {
 }
 
 fn clean_error(error: &CleanError) -> CommandError {
-    let failed = CommandError::failure(mini_ork_control::run::with_sources(error));
+    let failed = CommandError::failure(with_sources(error));
     match error {
         CleanError::Busy => failed.hint("wait for it, or look for it with `ps`"),
         _ => failed.hint("`mini-ork doctor` says what is wrong with the home"),

@@ -1,8 +1,9 @@
 use std::io::{self, IsTerminal as _, Write};
 use std::path::Path;
 
-use mini_ork_control::run::{InspectError, Inspection, NodeWork, WorkPlace, with_sources};
+use mini_ork_control::run::{InspectError, Inspection, NodeWork, WorkPlace};
 use mini_ork_node::git::TreeId;
+use mini_ork_node::text::with_sources;
 use serde_json::json;
 
 use super::drive::find_git;

@@ -4,11 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mini_ork_control::run::with_sources;
 use mini_ork_control::store::StoreReader;
 use mini_ork_node::egress::NetworkPolicy;
 use mini_ork_node::supervise::{STDOUT_LOG, Supervisor, last_line};
 use mini_ork_node::sys;
+use mini_ork_node::text::with_sources;
 use mini_ork_node::workspace::{LocalWorkspace, SpawnRequest, Workspace as _};
 use mini_ork_protocol::{ByteString, Containment, ExitOutcome, StdinSource};
 use rustix::fs::Access;

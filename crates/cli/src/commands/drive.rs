@@ -13,6 +13,7 @@ use mini_ork_control::run::{
 use mini_ork_node::egress::NetworkPolicy;
 use mini_ork_node::git::Git;
 use mini_ork_node::session::SessionError;
+use mini_ork_node::text::with_sources;
 use mini_ork_node::workspace::{self, Workspace, WorkspaceError};
 use mini_ork_protocol::RunId;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -199,7 +200,7 @@ pub(crate) fn run_error(error: &RunError) -> CommandError {
 }
 
 fn error_sentence(error: &RunError) -> String {
-    let text = mini_ork_control::run::with_sources(error);
+    let text = with_sources(error);
     match error.reason() {
         Reason::DiskFull if !matches!(error, RunError::DiskLow { .. }) => {
             format!("the disk is full: {text}")

@@ -2,10 +2,10 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use mini_ork_control::lanes::{Agent, BUILT_IN, Lane, LaneConfig, ModelAgent};
-use mini_ork_control::run::with_sources;
 use mini_ork_control::vault::{MissingSecret, Vault};
 use mini_ork_control::yaml::suggest_or_list;
 use mini_ork_node::redact::Redactor;
+use mini_ork_node::text::with_sources;
 use serde::Serialize;
 use serde_json::json;
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
 use mini_ork_control::lanes::{Agent, Lane, Script};
-use mini_ork_control::run::{AgentPlace, Plan, with_sources};
+use mini_ork_control::run::{AgentPlace, Plan};
+use mini_ork_node::text::with_sources;
 
 use super::doctor::find_program;
 use crate::env_vars;

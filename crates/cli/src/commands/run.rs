@@ -13,6 +13,7 @@ use mini_ork_control::run::{
 use mini_ork_control::store::Store;
 use mini_ork_node::git::{DiscoverError, Repository};
 use mini_ork_node::redact::Redactor;
+use mini_ork_node::text::with_sources;
 use mini_ork_protocol::RunId;
 
 use super::apply;
@@ -420,8 +421,5 @@ fn placeholder() -> Result<RunId, CommandError> {
 
 /// The lines of an error that lists several mistakes.
 pub(crate) fn lines(error: &dyn std::error::Error) -> Vec<String> {
-    mini_ork_control::run::with_sources(error)
-        .lines()
-        .map(ToOwned::to_owned)
-        .collect()
+    with_sources(error).lines().map(ToOwned::to_owned).collect()
 }

@@ -3,12 +3,13 @@ mod value;
 use std::ffi::OsString;
 use std::path::Path;
 
-use mini_ork_control::run::{now_ms, with_sources};
+use mini_ork_control::run::now_ms;
 use mini_ork_control::vault::{
     EntryKind, ImportError, KeyPlace, ListedEntry, MissingSecret, NewEntry, Vault, VaultError,
 };
 use mini_ork_node::redact::Redactor;
 use mini_ork_node::secret::SecretName;
+use mini_ork_node::text::with_sources;
 use serde::Serialize;
 use serde_json::json;
 

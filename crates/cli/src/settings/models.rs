@@ -1,9 +1,10 @@
 use std::path::Path;
 
 use mini_ork_control::pricing::PriceTable;
-use mini_ork_control::run::{ModelSources, with_sources};
+use mini_ork_control::run::ModelSources;
 use mini_ork_control::vault::{Keyring, Vault};
 use mini_ork_node::redact::Redactor;
+use mini_ork_node::text::with_sources;
 
 use super::GlobalSettings;
 use crate::error::CommandError;

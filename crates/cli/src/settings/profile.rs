@@ -1,8 +1,9 @@
 use std::path::Path;
 
 use mini_ork_control::profile::{Placed, ProfileError, RawProfile, ResolvedProfile};
-use mini_ork_control::run::{RunRecord, SettingRecord, with_sources};
+use mini_ork_control::run::{RunRecord, SettingRecord};
 use mini_ork_node::egress::NetworkPolicy;
+use mini_ork_node::text::with_sources;
 
 use super::network::{Network, network, recorded_network};
 use super::{GlobalSettings, Setting, Source, Variables};

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use mini_ork_node::git::{CommitId, ControlGit, Expected, GitError, Repository, TreeId};
+use mini_ork_node::text::with_sources;
 use mini_ork_node::tree::{self, Look, Safe, Unsaved, WorktreePlace};
 use mini_ork_protocol::RunId;
 
@@ -13,7 +14,7 @@ use super::{CleanRequest, RescuedItem};
 use crate::reason::Status;
 use crate::run::{
     Base, NodeOutcome, RunDirectory, RunEvent, RunRecord, RunState, WorkError, commit_on,
-    journaled_trees, kept_reference, read_json, rescue_prefix, safe, unpublished, with_sources,
+    journaled_trees, kept_reference, read_json, rescue_prefix, safe, unpublished,
 };
 
 /// For what the trees of a run must be kept.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use mini_ork_node::git::{ControlGit, Repository};
 use mini_ork_node::sys;
+use mini_ork_node::text::with_sources;
 use mini_ork_protocol::RunId;
 
 use super::listing::ListedRun;
 use super::{CleanRequest, trash};
-use crate::run::{Plan, RunState, read_json, with_sources};
+use crate::run::{Plan, RunState, read_json};
 use crate::store::StoreReader;
 
 /// The state that the journal gives; none for a run that has none.

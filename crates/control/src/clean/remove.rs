@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use mini_ork_node::git::{CommitId, Repository};
 use mini_ork_node::sys;
+use mini_ork_node::text::with_sources;
 use mini_ork_node::tree::Look;
 
 use super::examine::{Purpose, examine};
@@ -12,7 +13,7 @@ use super::listing::{ListedRun, Processes};
 use super::run::{forget_action, refused, whole_work, worktree_items};
 use super::{Action, CleanError, CleanItem, CleanRequest, RescuedItem, Subject, trash};
 use crate::reason::Reason;
-use crate::run::{RunEvent, RunRecord, kept_reference, now_ms, read_json, with_sources};
+use crate::run::{RunEvent, RunRecord, kept_reference, now_ms, read_json};
 use crate::sandboxes;
 use crate::store::{RunRow, RunSummaryUpdate, Store};
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use mini_ork_node::egress::{Denial, DenialKind};
 use mini_ork_node::git::{CommitId, Expected, TreeId};
+use mini_ork_node::text::with_sources;
 use mini_ork_node::tree::{Look, NotCarriedKind, NotCarriedList, Safe};
 use mini_ork_node::workspace::WorkspaceError;
 use mini_ork_protocol::RunId;
@@ -13,7 +14,7 @@ use mini_ork_protocol::RunId;
 use super::context::RunContext;
 use super::directory::{MAIN_PLACE, RunDirectory, write_atomically, write_json};
 use super::event::Base;
-use super::failure::{WorkError, with_sources};
+use super::failure::WorkError;
 use super::nodes::kept_name;
 use super::state::RunState;
 use super::trees::{Trees, blocking, commit_on, kept_reference};

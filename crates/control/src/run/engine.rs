@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mini_ork_node::text::with_sources;
 use mini_ork_protocol::NodeId;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -14,7 +15,7 @@ use super::close;
 use super::context::{RunContext, StopLevel};
 use super::decide::Decision;
 use super::event::{Closing, Failure, NodeOutcome, Remedy, RunEvent};
-use super::failure::{WorkError, with_sources};
+use super::failure::WorkError;
 use super::nodes::{Ancestor, Job, Message, Reporter, execute};
 use super::state::{Phase, RunState};
 use super::{RunError, clock};

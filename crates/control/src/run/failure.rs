@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 
 use mini_ork_node::git::{GitError, PublishError};
+use mini_ork_node::text::with_sources;
 use mini_ork_node::tree::TreeError;
 use mini_ork_node::workspace::WorkspaceError;
 use mini_ork_protocol::{ExitOutcome, ExitRecord};
@@ -141,22 +142,6 @@ pub(crate) fn hint_of_shortage(record: &ExitRecord) -> String {
         .process_limit
         .map_or_else(String::new, |limit| format!(" beyond {limit}"));
     format!(" (no more processes could be made{limit}: MO_SANDBOX_PIDS is the limit)")
-}
-
-/// `error` with all its causes, in one line.
-pub fn with_sources(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        let said = source.to_string();
-        // A transparent wrapper says what its source says.
-        if !text.ends_with(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        cause = source.source();
-    }
-    text
 }
 
 #[cfg(test)]

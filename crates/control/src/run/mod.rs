@@ -47,8 +47,8 @@ pub use engine::{DAY_MS, RunObserver};
 pub use event::{
     Base, Closing, Failure, NodeOutcome, NodeStart, Publication, PublishedBranch, Remedy, RunEvent,
 };
+pub use failure::WorkError;
 pub(crate) use failure::is_disk_full;
-pub use failure::{WorkError, with_sources};
 pub use fault::{CLEAN_FAULT_POINTS, FAULT_POINTS, FaultPoint};
 pub use fold::{Conflict, Folded, fold};
 pub use inspect::{InspectError, Inspection, NodeWork, Work, WorkPlace};

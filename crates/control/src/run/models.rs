@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use mini_ork_node::redact::Redactor;
 use mini_ork_node::secret::{Secret, SecretName};
+use mini_ork_node::text::with_sources;
 
 use super::plan::Plan;
 use crate::pricing::PriceTable;
@@ -111,7 +112,7 @@ impl MissingKeys {
 fn lines(missing: &[(String, MissingSecret)]) -> String {
     missing
         .iter()
-        .map(|(lane, error)| format!("lane `{lane}`: {}", super::with_sources(error)))
+        .map(|(lane, error)| format!("lane `{lane}`: {}", with_sources(error)))
         .collect::<Vec<_>>()
         .join("\n")
 }

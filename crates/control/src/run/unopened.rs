@@ -1,10 +1,11 @@
 //! Runs that end before they begin.
 
+use mini_ork_node::text::with_sources;
+
 use super::clock::now_ms;
 use super::directory::write_json;
 use super::engine::RunObserver;
 use super::event::{Closing, RunEvent};
-use super::failure::with_sources;
 use super::open::{Pieces, append, replay};
 use super::state::RunState;
 use super::{RunError, RunView};

@@ -10,14 +10,14 @@ use async_trait::async_trait;
 use mini_ork_node::model::{
     CallLedger, CallTicket, FailureClass, FinishedCall, PlannedCall, Refusal, TokenUsage,
 };
-use mini_ork_node::text::on_one_line;
+use mini_ork_node::text::{on_one_line, with_sources};
 
 pub use budget::Budgets;
 pub use shown::{CostView, LaneCostView, RunCosts};
 pub(crate) use trial::TrialLedger;
 
 use crate::pricing::PriceTable;
-use crate::run::{DAY_MS, now_ms, with_sources};
+use crate::run::{DAY_MS, now_ms};
 use crate::store::{AttemptKey, CostSum, EndedCall, NewCall, Store, StoreError};
 
 /// Longest name of a model that is written down, in characters: the name comes from the agent.

@@ -1,8 +1,9 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Instant;
 
+use mini_ork_node::text::with_sources;
+
 use super::*;
-use crate::run::with_sources;
 
 const SENTINEL: &str = "sentinel-3f9a-value";
 

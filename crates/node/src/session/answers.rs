@@ -7,6 +7,7 @@ use mini_ork_protocol::{
 };
 
 use crate::supervise::SuperviseError;
+use crate::text::with_sources;
 use crate::workspace::{Entry, EntryKind, FileError};
 
 /// Most bytes of the names in a listing, so that it fits into a frame.
@@ -50,7 +51,7 @@ pub(super) fn refused_by_supervisor(error: &SuperviseError) -> SessionAnswer {
         SuperviseError::Taken { .. } => RefusalKind::Taken,
         _ => RefusalKind::Failed,
     };
-    refused(kind, with_causes(error))
+    refused(kind, with_sources(error))
 }
 
 pub(super) fn refused_file(error: &FileError) -> SessionAnswer {
@@ -60,15 +61,4 @@ pub(super) fn refused_file(error: &FileError) -> SessionAnswer {
         _ => RefusalKind::Failed,
     };
     refused(kind, error.source.to_string())
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

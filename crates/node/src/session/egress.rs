@@ -17,6 +17,7 @@ use super::frame::write_frame;
 use super::mux::Mux;
 use crate::egress::{AllowList, ByteStream, PolicyProxy, Shim, WayOut};
 use crate::probe::{Canary, is_idle_interface};
+use crate::text::with_sources;
 
 /// How long a shim may take to listen.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -55,7 +56,7 @@ impl Egress {
         let list = AllowList::parse(allow.iter().map(String::as_str))
             .map_err(|_| "the list cannot be read")?;
         let started = Shim::start(&list, Arc::new(Streams(outside))).await;
-        let started = started.map_err(|error| format!("{error}: {}", error.source))?;
+        let started = started.map_err(|error| with_sources(&error))?;
         *shim = Some((allow, started));
         Ok(())
     }

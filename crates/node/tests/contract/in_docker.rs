@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mini_ork_node::session::SessionWorkspace;
+use mini_ork_node::text::with_sources;
 use mini_ork_node::workspace::docker::{DockerBoundary, DockerSettings};
 use mini_ork_node::workspace::{Access, Drive, Ledger, SandboxKind, Share, Workspace};
 use mini_ork_testkit::{ContainerEngine, GVISOR, static_node_program};
@@ -101,19 +102,11 @@ fn a_runtime_that_is_not_there_is_refused() {
         let workspace = SessionWorkspace::new(DockerBoundary::new(settings));
         let drive = drive_at(place.path());
         let error = block_on(workspace.up(&drive)).unwrap_err();
-        let text = with_causes(&error);
+        let text = with_sources(&error);
         assert!(text.contains(word), "{text}");
         assert_eq!(engine.containers(), Vec::<String>::new());
         assert!(!drive.private.join("container.json").exists());
     }
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }
 
 fn debian(engine: &ContainerEngine) -> String {

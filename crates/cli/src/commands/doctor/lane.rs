@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mini_ork_control::lanes::{Driver, Inject, Lane, LaunchContext, ModelAgent};
-use mini_ork_control::run::with_sources;
 use mini_ork_control::trial::{Trial, TrialFailure, try_lane};
 use mini_ork_node::model::FailureClass;
 use mini_ork_node::redact::Redactor;
 use mini_ork_node::secret::Secret;
+use mini_ork_node::text::with_sources;
 use mini_ork_protocol::ExitOutcome;
 
 use super::super::lanes::{find, lane_check, load};

@@ -8,6 +8,7 @@ use mini_ork_node::gateway::{
 };
 use mini_ork_node::model::{CallFailure, FailureClass};
 use mini_ork_node::secret::Secret;
+use mini_ork_node::text::with_sources;
 use mini_ork_node::workspace::Lead;
 use serde::{Deserialize, Serialize};
 
@@ -98,7 +99,7 @@ impl<'a> Channel<'a> {
         };
         let gateway = Gateway::open(listener, settings, Arc::new(ledger))
             .await
-            .map_err(|error| unusable(super::super::with_sources(&error)))?;
+            .map_err(|error| unusable(with_sources(&error)))?;
         // Only who talks to the model gets to its port.
         let lead = context
             .workspace_of(job.place(context))

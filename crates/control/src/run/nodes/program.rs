@@ -9,13 +9,14 @@ use mini_ork_node::beneath::{Directory, Links};
 use mini_ork_node::model::{CallFailure, FailureClass};
 use mini_ork_node::replay::REPLAY_ARGUMENT;
 use mini_ork_node::supervise::{LogCursor, STDERR_LOG, STDOUT_LOG, last_line, log_edges};
+use mini_ork_node::text::with_sources;
 use mini_ork_protocol::{ByteString, ExitRecord, SecretBytes, StdinSource};
 use serde::{Deserialize, Serialize};
 
 use super::super::context::{ProcessRequest, RunContext, lost_process};
 use super::super::directory::{make_directory, write_json};
 use super::super::event::{Failure, Remedy};
-use super::super::failure::{ground_failure, with_sources};
+use super::super::failure::ground_failure;
 use super::super::plan::AgentPlace;
 use super::super::trees::blocking;
 use super::Job;

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use mini_ork_node::supervise::{LogEdges, STDOUT_LOG, log_edges};
+use mini_ork_node::text::with_sources;
 
 use super::super::context::RunContext;
 use super::super::event::{Failure, Remedy};
-use super::super::failure::{WorkError, ground_failure, with_sources};
+use super::super::failure::{WorkError, ground_failure};
 use super::super::fold::Folded;
 use super::super::trees::blocking;
 use super::{Ancestor, Job, listed, paths};

@@ -1,4 +1,3 @@
-use std::error::Error as _;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -20,6 +19,7 @@ use crate::certificates::{AUTHORITY_VARIABLES, Authorities};
 use crate::egress::{AllowList, LoopbackPlan};
 use crate::session::{Boundary, Sandbox};
 use crate::sys::random_bytes;
+use crate::text::with_sources;
 use crate::workspace::{Drive, Ledger, SandboxKind, SandboxRecord, SandboxState, WorkspaceError};
 
 /// Where programs are looked for in an image that does not say.
@@ -206,7 +206,7 @@ impl DockerBoundary {
             Err(error) => {
                 // Where it cannot be removed now it stays on record, and the next sweep removes it.
                 if remove_own(&client, &record, &container).await.is_ok() {
-                    let why = format!("it could not be started: {}", with_source(&error));
+                    let why = format!("it could not be started: {}", with_sources(&error));
                     let _ = ledger.close(&mut record, &why);
                 }
                 return Err(error);
@@ -440,13 +440,6 @@ fn not_made(error: Error, container: &ContainerRecord) -> DockerError {
             path: path.trim().into(),
         },
         None => DockerError::engine("start the container")(error),
-    }
-}
-
-fn with_source(error: &DockerError) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
     }
 }
 
