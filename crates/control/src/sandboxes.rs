@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use mini_ork_node::text::with_sources;
 use mini_ork_node::workspace::docker::{self, DockerError};
-use mini_ork_node::workspace::{Ledger, SandboxKind, SandboxRecord, WorkspaceError};
+use mini_ork_node::workspace::{DOCKER, Ledger, SandboxKind, SandboxRecord, WorkspaceError};
 use mini_ork_protocol::RunId;
 use serde::Serialize;
 
@@ -255,9 +255,9 @@ impl Sweep<'_> {
                 docker::remove_stray(endpoint, &id).await
             };
             match removed {
-                Ok(()) => self.note(&run, "docker", SweepAction::Removed, WHY.to_owned()),
+                Ok(()) => self.note(&run, DOCKER, SweepAction::Removed, WHY.to_owned()),
                 Err(error) => {
-                    self.note(&run, "docker", SweepAction::Failed, with_sources(&error));
+                    self.note(&run, DOCKER, SweepAction::Failed, with_sources(&error));
                 }
             }
         }

@@ -9,7 +9,7 @@ use mini_ork_node::egress::NetworkPolicy;
 use mini_ork_node::supervise::{STDOUT_LOG, Supervisor, last_line};
 use mini_ork_node::sys;
 use mini_ork_node::text::with_sources;
-use mini_ork_node::workspace::{LocalWorkspace, SpawnRequest, Workspace as _};
+use mini_ork_node::workspace::{DOCKER, LocalWorkspace, SpawnRequest, Workspace as _};
 use mini_ork_protocol::{ByteString, Containment, ExitOutcome, StdinSource};
 use rustix::fs::Access;
 use serde::Serialize;
@@ -199,7 +199,7 @@ fn sandbox(global: &GlobalSettings) -> Option<Check> {
         };
         let surroundings = Surroundings::resolve(global, &backend.value, &profile)?;
         let settings = global.backend_settings(&backend.value, &surroundings)?;
-        if backend.value == "docker" {
+        if backend.value == DOCKER {
             let program = settings.docker.node_program.display().to_string();
             let said = check_container(settings.docker)?;
             return Ok(Some(format!("docker: {said}, {program} inside")));

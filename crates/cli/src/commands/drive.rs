@@ -14,7 +14,7 @@ use mini_ork_node::egress::NetworkPolicy;
 use mini_ork_node::git::Git;
 use mini_ork_node::session::SessionError;
 use mini_ork_node::text::with_sources;
-use mini_ork_node::workspace::{self, Workspace, WorkspaceError};
+use mini_ork_node::workspace::{self, LOCAL, Workspace, WorkspaceError};
 use mini_ork_protocol::RunId;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -28,9 +28,6 @@ use crate::settings::{GlobalSettings, Surroundings};
 
 /// How often the live display is brought up to date between events.
 const REFRESH: Duration = Duration::from_millis(200);
-
-/// The backend without a boundary.
-const LOCAL: &str = "local";
 
 /// The git program of the user's `PATH`.
 pub(crate) fn find_git(global: &GlobalSettings) -> Result<Git, CommandError> {

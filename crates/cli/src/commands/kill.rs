@@ -1,6 +1,7 @@
 use mini_ork_control::run::{self, KillOutcome};
 use mini_ork_control::store::Store;
 use mini_ork_node::egress::NetworkPolicy;
+use mini_ork_node::workspace::LOCAL;
 
 use super::drive::{open_workspace, reopen_workspace, run_error};
 use super::select::select;
@@ -8,9 +9,6 @@ use crate::cli::RunRefArgs;
 use crate::error::{CommandError, CommandResult, ExitStatus};
 use crate::render;
 use crate::settings::{GlobalSettings, Surroundings};
-
-/// The backend without a boundary.
-const LOCAL: &str = "local";
 
 /// Ends a run and all its processes.
 pub(crate) fn kill(args: &RunRefArgs, global: &GlobalSettings) -> CommandResult {

@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use mini_ork_control::lanes::{Agent, Lane, Script};
 use mini_ork_control::run::{AgentPlace, Plan};
 use mini_ork_node::text::with_sources;
+use mini_ork_node::workspace::LOCAL;
 
 use super::doctor::find_program;
 use crate::env_vars;
@@ -24,7 +25,7 @@ pub(super) fn check_lanes(
         .iter()
         .flat_map(|planned| planned.lane.iter().chain(&planned.fallbacks))
         .filter_map(|lane| match (backend, plan.place(&lane.name)) {
-            ("local", _) | (_, AgentPlace::Host) => mistake(lane, global),
+            (LOCAL, _) | (_, AgentPlace::Host) => mistake(lane, global),
             _ => mistake_inside(lane, global),
         })
         .collect();

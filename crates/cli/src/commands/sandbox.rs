@@ -9,7 +9,7 @@ use mini_ork_node::egress::NetworkPolicy;
 use mini_ork_node::sys::{random_bytes, remove_tree};
 use mini_ork_node::workspace::docker::{DockerBoundary, DockerError, DockerSettings};
 use mini_ork_node::workspace::{
-    BackendSettings, ConfinedBoundary, ConfinedSettings, WorkspaceError,
+    BackendSettings, ConfinedBoundary, ConfinedSettings, DOCKER, WorkspaceError,
 };
 
 use crate::env_vars;
@@ -32,11 +32,11 @@ pub(super) fn check_settings(
     settings: BackendSettings,
     global: &GlobalSettings,
 ) -> Result<(), CommandError> {
-    if backend != "docker" && settings.network == NetworkPolicy::Full {
+    if backend != DOCKER && settings.network == NetworkPolicy::Full {
         return Ok(());
     }
     Authorities::read(&settings.authorities).map_err(|error| authority_error(&error))?;
-    if backend != "docker" {
+    if backend != DOCKER {
         return check_confinement(settings.confined, global);
     }
     check_container(settings.docker).map(|_| ())

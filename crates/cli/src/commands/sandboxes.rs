@@ -6,7 +6,7 @@ use mini_ork_control::run::now_ms;
 use mini_ork_control::sandboxes::{
     SweepAction, SweepError, SweepRequest, Swept, SweptSandbox, ledger, sweep,
 };
-use mini_ork_node::workspace::{SandboxKind, SandboxRecord, backend_names};
+use mini_ork_node::workspace::{DOCKER, SandboxKind, SandboxRecord, backend_names};
 use serde::Serialize;
 
 use super::sandbox::engine_error;
@@ -153,10 +153,10 @@ pub(crate) fn gc(args: &SandboxGcArgs, global: &GlobalSettings) -> CommandResult
     let request = SweepRequest {
         backend,
         engine: match backend {
-            None | Some("docker") => Some(global.docker_endpoint()?),
+            None | Some(DOCKER) => Some(global.docker_endpoint()?),
             Some(_) => None,
         },
-        engine_needed: backend == Some("docker"),
+        engine_needed: backend == Some(DOCKER),
         dry_run: args.dry_run,
         ..plain_sweep(global, args.max_age.as_deref(), Duration::ZERO)?
     };

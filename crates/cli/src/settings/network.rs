@@ -1,12 +1,12 @@
 use mini_ork_control::run::{RunRecord, SettingRecord};
 use mini_ork_node::egress::{AllowList, NetworkPolicy, PolicyMistake};
+use mini_ork_node::workspace::LOCAL;
 
 use super::profile::{Profile, source};
 use super::{GlobalSettings, Setting, Source};
 use crate::env_vars;
 use crate::error::CommandError;
 
-const LOCAL: &str = "local";
 const NAME: &str = "network";
 /// The setting with the entries of a list, in a run's record.
 const HOSTS: &str = "network_allow";

@@ -4,6 +4,7 @@ use mini_ork_control::profile::{Placed, ProfileError, RawProfile, ResolvedProfil
 use mini_ork_control::run::{RunRecord, SettingRecord};
 use mini_ork_node::egress::NetworkPolicy;
 use mini_ork_node::text::with_sources;
+use mini_ork_node::workspace::LOCAL;
 
 use super::network::{Network, network, recorded_network};
 use super::{GlobalSettings, Setting, Source, Variables};
@@ -18,8 +19,6 @@ const RUNTIME: &str = "sandbox_runtime";
 const PROCESSES: &str = "sandbox_pids";
 /// Before the name of a variable of the profile, in a run's record.
 const VARIABLE: &str = "env.";
-const LOCAL: &str = "local";
-
 /// The profile that was chosen, or none.
 #[derive(Debug, Default)]
 pub(crate) struct Profile {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mini_ork_control::run::{Limits, Scope, SettingRecord};
 use mini_ork_node::egress::NetworkPolicy;
-use mini_ork_node::workspace::backend_names;
+use mini_ork_node::workspace::{LOCAL, backend_names};
 
 use super::limits::parse_count;
 use super::profile::{Profile, Surroundings};
@@ -17,7 +17,6 @@ const DEFAULT_PARALLEL: u64 = 4;
 const MOST_PARALLEL: u64 = 256;
 const DEFAULT_NODE_TIMEOUT_S: u64 = 1500;
 const DEFAULT_DAILY_BUDGET_USD: f64 = 50.0;
-const LOCAL: &str = "local";
 
 /// What `mini-ork run` is to do.
 #[derive(Debug)]

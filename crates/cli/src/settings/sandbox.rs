@@ -8,7 +8,7 @@ use mini_ork_node::supervise::Supervisor;
 use mini_ork_node::workspace::docker::{
     ContainerLimits, DockerSettings, EndpointError, EndpointSources, Processors, find_endpoint,
 };
-use mini_ork_node::workspace::{BackendSettings, ConfinedSettings};
+use mini_ork_node::workspace::{BackendSettings, ConfinedSettings, DOCKER};
 
 use super::limits::{parse_count, parse_memory};
 use super::{GlobalSettings, Setting, Source, Surroundings};
@@ -29,7 +29,7 @@ impl GlobalSettings {
         let ledger_directory = ledger_directory(&self.home.value);
         Ok(BackendSettings {
             supervisor: Supervisor::new(self.program.clone()),
-            docker: if backend == "docker" {
+            docker: if backend == DOCKER {
                 self.docker_settings(surroundings)?
             } else {
                 // Nobody asks for it.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mini_ork_node::beneath::{Directory, Links};
+use mini_ork_node::supervise::CLAIM;
 use mini_ork_node::sys;
 use mini_ork_protocol::{NodeId, NodeSegment, ProcessIdentity, RunId};
 use rustix::fs::OFlags;
@@ -419,7 +420,7 @@ pub(super) fn collect_process_directories(
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
-        if path.join("supervisor.json").is_file() {
+        if path.join(CLAIM).is_file() {
             found.push(path);
         } else if depth > 0 {
             collect_process_directories(&path, depth - 1, found);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use mini_ork_node::supervise::{STDERR_LOG, STDOUT_LOG, last_line, last_line_in, log_edges};
+use mini_ork_node::supervise::{CLAIM, STDERR_LOG, STDOUT_LOG, last_line, last_line_in, log_edges};
 use mini_ork_protocol::{ExitRecord, NodeId, ProcessRecord};
 
 use super::directory::{RunDirectory, read_json};
@@ -105,7 +105,7 @@ pub fn last_words(directory: &Path, driver: Option<Driver>) -> Option<String> {
     };
     let process = process_directories_of(directory)
         .into_iter()
-        .max_by_key(|process| modified(&process.join("supervisor.json")))?;
+        .max_by_key(|process| modified(&process.join(CLAIM)))?;
     if let Some(driver) = driver.filter(|_| is_lane(&process)) {
         return last_entry(&process.join(STDOUT_LOG), driver)
             .or_else(|| last_line(&process.join(STDERR_LOG)).ok().flatten());
@@ -277,7 +277,7 @@ mod tests {
 
     fn process(directory: &Path, started_at_ms: u64, ended: bool) {
         fs_err::create_dir_all(directory).unwrap();
-        fs_err::write(directory.join("supervisor.json"), "{}").unwrap();
+        fs_err::write(directory.join(CLAIM), "{}").unwrap();
         let identity = r#"{"pid":2,"start_ticks":3}"#;
         let record = format!(
             r#"{{"generation":1,"supervisor":{identity},"program":{identity},"marker":"m",
@@ -351,7 +351,7 @@ mod tests {
         for (name, seconds) in [("verify-0", 100), ("verify-1", 50)] {
             let directory = attempt.path().join(name);
             process(&directory, 1, false);
-            age(&directory.join("supervisor.json"), seconds);
+            age(&directory.join(CLAIM), seconds);
             fs_err::write(directory.join(STDOUT_LOG), format!("{name} out\n")).unwrap();
             fs_err::write(directory.join(STDERR_LOG), format!("{name} \x1b[31merr\n")).unwrap();
             age(&directory.join(STDOUT_LOG), 20);

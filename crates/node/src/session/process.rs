@@ -8,7 +8,7 @@ use mini_ork_protocol::{
 
 use super::SessionError;
 use super::client::Client;
-use crate::supervise::{Stop, SuperviseError, recorded_exit};
+use crate::supervise::{CLAIM, Stop, SuperviseError, recorded_exit};
 use crate::workspace::{Attached, WorkspaceError, WorkspaceProcess};
 
 /// A program behind the boundary.
@@ -72,7 +72,7 @@ impl WorkspaceProcess for SessionProcess {
 pub(super) fn after_the_end(directory: &Path) -> Result<Attached, SuperviseError> {
     Ok(match recorded_exit(directory)? {
         Some(exit) => Attached::Ended(exit),
-        None if directory.join("supervisor.json").exists() => Attached::Lost,
+        None if directory.join(CLAIM).exists() => Attached::Lost,
         None => Attached::NeverStarted,
     })
 }

@@ -45,6 +45,9 @@ pub const RUN_MARKER_VARIABLE: &str = "MO_RUN_MARKER";
 /// looks for the outer marker finds the inner program as well.
 pub(crate) const MARKER_SEPARATOR: char = '/';
 
+/// Name of the file by which a supervisor takes a record directory for its program.
+pub const CLAIM: &str = "supervisor.json";
+
 /// Name of the file in a record directory that takes the program's standard output.
 pub const STDOUT_LOG: &str = "stdout.log";
 

@@ -7,11 +7,10 @@ use mini_ork_protocol::{ExitRecord, GENERATION, ProcessIdentity, ProcessRecord};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::SuperviseError;
+use super::{CLAIM, SuperviseError};
 use crate::sys::files::read_bounded;
 use crate::text::on_one_line;
 
-const CLAIM: &str = "supervisor.json";
 const PROCESS: &str = "process.json";
 const EXIT: &str = "exit.json";
 const EXIT_RESERVED: &str = ".exit.json.new";

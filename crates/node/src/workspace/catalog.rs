@@ -9,11 +9,16 @@ use crate::egress::{AllowList, NetworkPolicy, PolicyProxy, Resolve};
 use crate::session::{self, ServerAddress, SessionWorkspace, WayIn};
 use crate::supervise::Supervisor;
 
+/// The name of the backend that runs programs on this machine.
+pub const LOCAL: &str = "local";
+/// The name of the backend that runs them in a container.
+pub const DOCKER: &str = "docker";
+
 type Constructor = fn(&BackendSettings) -> Arc<dyn Workspace>;
 
 /// All backends, in the order in which they are listed. A new one is a line here.
 const BACKENDS: &[(&str, Constructor)] = &[
-    ("local", |settings| match settings.network.allowed() {
+    (LOCAL, |settings| match settings.network.allowed() {
         None => Arc::new(LocalWorkspace::new(settings.supervisor.clone())),
         Some(allowed) => {
             let boundary = ConfinedBoundary::new(ConfinedSettings {
@@ -24,7 +29,7 @@ const BACKENDS: &[(&str, Constructor)] = &[
             Arc::new(SessionWorkspace::new(boundary).through(proxy(settings, allowed)))
         }
     }),
-    ("docker", |settings| {
+    (DOCKER, |settings| {
         let allowed = settings.network.allowed();
         let boundary = DockerBoundary::new(DockerSettings {
             has_network: allowed.is_none(),

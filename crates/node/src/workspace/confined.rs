@@ -9,7 +9,7 @@ use mini_ork_protocol::{ByteString, ProcessIdentity, SecretBytes};
 use tokio::net::UnixStream;
 
 use super::{
-    Access, Drive, Ledger, SandboxKind, SandboxRecord, SandboxState, Share, WorkspaceError,
+    Access, Drive, LOCAL, Ledger, SandboxKind, SandboxRecord, SandboxState, Share, WorkspaceError,
 };
 use crate::certificates::{AUTHORITY_VARIABLES, Authorities, of_this_machine};
 use crate::confine::{self, Confinement, SOCKET_DESCRIPTOR, confine};
@@ -282,7 +282,7 @@ impl ConfinedBoundary {
 #[async_trait]
 impl Boundary for ConfinedBoundary {
     fn backend(&self) -> &'static str {
-        "local"
+        LOCAL
     }
 
     fn isolation(&self) -> String {

@@ -8,7 +8,7 @@ use mini_ork_protocol::{ByteString, ProcessIdentity, SecretBytes};
 use serde::{Deserialize, Serialize};
 
 use super::docker::ContainerRecord;
-use super::{Drive, WorkspaceError, confined, docker};
+use super::{DOCKER, Drive, LOCAL, WorkspaceError, confined, docker};
 use crate::sys::files::read_bounded;
 use crate::sys::process::{self, now_ms};
 
@@ -123,8 +123,8 @@ impl SandboxRecord {
     /// The name of the backend.
     pub fn backend(&self) -> &'static str {
         match self.kind {
-            SandboxKind::Docker(_) => "docker",
-            SandboxKind::Local { .. } => "local",
+            SandboxKind::Docker(_) => DOCKER,
+            SandboxKind::Local { .. } => LOCAL,
         }
     }
 

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use mini_ork_protocol::{ExitRecord, ProcessRecord};
 
 use super::{
-    Attached, Drive, FileError, InnerPath, Lead, ListRequest, Listing, SpawnRequest, Workspace,
-    WorkspaceError, WorkspaceProcess, files, specification,
+    Attached, Drive, FileError, InnerPath, LOCAL, Lead, ListRequest, Listing, SpawnRequest,
+    Workspace, WorkspaceError, WorkspaceProcess, files, specification,
 };
 use crate::supervise::{Found, Stop, SuperviseError, SupervisedProcess, Supervisor, find};
 
@@ -28,7 +28,7 @@ impl LocalWorkspace {
 #[async_trait]
 impl Workspace for LocalWorkspace {
     fn backend(&self) -> &'static str {
-        "local"
+        LOCAL
     }
 
     fn isolation(&self) -> String {

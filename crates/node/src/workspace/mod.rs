@@ -17,7 +17,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mini_ork_protocol::{ByteString, ExitRecord, ProcessRecord, SecretBytes, StdinSource};
 
-pub use catalog::{BackendSettings, UnknownBackend, backend_names, enter, open};
+pub use catalog::{BackendSettings, DOCKER, LOCAL, UnknownBackend, backend_names, enter, open};
 pub use confined::{ConfinedBoundary, ConfinedSettings};
 pub use drive::{Access, Drive, Lead, Share};
 pub use files::{Entry, EntryKind, FileError, InnerPath, InnerPathError, ListRequest, Listing};

@@ -20,7 +20,9 @@ use crate::egress::{AllowList, LoopbackPlan};
 use crate::session::{Boundary, Sandbox};
 use crate::sys::random_bytes;
 use crate::text::with_sources;
-use crate::workspace::{Drive, Ledger, SandboxKind, SandboxRecord, SandboxState, WorkspaceError};
+use crate::workspace::{
+    DOCKER, Drive, Ledger, SandboxKind, SandboxRecord, SandboxState, WorkspaceError,
+};
 
 /// Where programs are looked for in an image that does not say.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -270,7 +272,7 @@ struct Made {
 #[async_trait]
 impl Boundary for DockerBoundary {
     fn backend(&self) -> &'static str {
-        "docker"
+        DOCKER
     }
 
     fn isolation(&self) -> String {
