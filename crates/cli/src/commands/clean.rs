@@ -10,6 +10,7 @@ use mini_ork_node::text::with_sources;
 use serde::Serialize;
 
 use super::drive::{fault_point, find_git};
+use super::runtime;
 use crate::cli::CleanArgs;
 use crate::error::{CommandError, CommandResult, ExitStatus};
 use crate::render::{self, Style, one_line, paint, table};
@@ -69,10 +70,7 @@ pub(crate) fn clean(args: &CleanArgs, global: &GlobalSettings) -> CommandResult 
 fn carry_out(request: &CleanRequest) -> Result<CleanPlan, CommandError> {
     let store = Store::open(&request.home)
         .map_err(|error| CommandError::failure("the state cannot be written").caused_by(&error))?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| CommandError::failure("cannot start").caused_by(&error))?;
+    let runtime = runtime()?;
     runtime
         .block_on(clean::carry_out(request, &store))
         .map_err(|error| clean_error(&error))

@@ -19,6 +19,7 @@ use mini_ork_protocol::RunId;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
+use super::runtime;
 use super::sandbox::sandbox_error;
 use super::select::open_reader;
 use crate::env_vars;
@@ -105,10 +106,7 @@ pub(crate) fn drive<E>(
     work: impl AsyncFnOnce(&mut dyn RunObserver, watch::Receiver<StopLevel>) -> Result<RunView, E>,
     live: bool,
 ) -> Result<Result<RunView, E>, CommandError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| CommandError::failure("cannot start").caused_by(&error))?;
+    let runtime = runtime()?;
     let progress = Progress::new(live && std::io::stderr().is_terminal());
     let outcome = runtime.block_on(async {
         let signals = Signals::listen()

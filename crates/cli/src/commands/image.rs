@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::place::checkout;
 use super::run::lines;
+use super::runtime;
 use super::sandbox::engine_error;
 use super::sandboxes::records;
 use crate::cli::{
@@ -290,19 +291,14 @@ fn block_on<T>(
     message: &str,
     work: impl Future<Output = Result<T, DockerError>>,
 ) -> Result<T, CommandError> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| CommandError::failure("cannot start").caused_by(&error))?
-        .block_on(work)
-        .map_err(|error| match &error {
-            DockerError::Engine { .. } => {
-                let hint = "what the engine said last tells more";
-                CommandError::failure(message).caused_by(&error).hint(hint)
-            }
-            DockerError::Context(_) => CommandError::usage(message)
-                .caused_by(&error)
-                .hint("the directory of the Dockerfile is the context"),
-            _ => engine_error(message, &error),
-        })
+    runtime()?.block_on(work).map_err(|error| match &error {
+        DockerError::Engine { .. } => {
+            let hint = "what the engine said last tells more";
+            CommandError::failure(message).caused_by(&error).hint(hint)
+        }
+        DockerError::Context(_) => CommandError::usage(message)
+            .caused_by(&error)
+            .hint("the directory of the Dockerfile is the context"),
+        _ => engine_error(message, &error),
+    })
 }

@@ -4,6 +4,7 @@ use mini_ork_node::egress::NetworkPolicy;
 use mini_ork_node::workspace::LOCAL;
 
 use super::drive::{open_workspace, reopen_workspace, run_error};
+use super::runtime;
 use super::select::select;
 use crate::cli::RunRefArgs;
 use crate::error::{CommandError, CommandResult, ExitStatus};
@@ -20,10 +21,7 @@ pub(crate) fn kill(args: &RunRefArgs, global: &GlobalSettings) -> CommandResult 
     drop(selected.reader);
     let store = Store::open(&global.home.value)
         .map_err(|error| CommandError::failure("the state cannot be written").caused_by(&error))?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| CommandError::failure("cannot start").caused_by(&error))?;
+    let runtime = runtime()?;
     let outcome = runtime
         .block_on(run::kill(
             &global.home.value,

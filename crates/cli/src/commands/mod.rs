@@ -46,7 +46,7 @@ pub(crate) use settings::Shown;
 pub(crate) use vault::{CheckedSecret, ShownSecret};
 
 use crate::cli::{Cli, Command};
-use crate::error::{CommandResult, ExitStatus};
+use crate::error::{CommandError, CommandResult, ExitStatus};
 use crate::render;
 use crate::settings::{Environment, GlobalSettings};
 
@@ -112,4 +112,12 @@ fn dispatch(command: Option<Command>, global: &GlobalSettings) -> CommandResult 
         Some(Command::Completions(args)) => completions::completions(&args),
         Some(Command::Help(args)) => help::help(&args),
     }
+}
+
+/// What a command waits with that does more than one thing at a time.
+fn runtime() -> Result<tokio::runtime::Runtime, CommandError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CommandError::failure("cannot start").caused_by(&error))
 }

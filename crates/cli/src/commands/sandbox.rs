@@ -12,6 +12,7 @@ use mini_ork_node::workspace::{
     BackendSettings, ConfinedBoundary, ConfinedSettings, DOCKER, WorkspaceError,
 };
 
+use super::runtime;
 use crate::env_vars;
 use crate::error::CommandError;
 use crate::settings::{GlobalSettings, Surroundings};
@@ -45,10 +46,7 @@ pub(super) fn check_settings(
 /// What containers need, in one sentence.
 pub(super) fn check_container(settings: DockerSettings) -> Result<String, CommandError> {
     let boundary = DockerBoundary::new(settings);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| CommandError::failure("cannot start").caused_by(&error))?;
+    let runtime = runtime()?;
     runtime
         .block_on(boundary.check())
         .map_err(|error| sandbox_error(&error))

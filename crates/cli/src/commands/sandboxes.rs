@@ -9,6 +9,7 @@ use mini_ork_control::sandboxes::{
 use mini_ork_node::workspace::{DOCKER, SandboxKind, SandboxRecord, backend_names};
 use serde::Serialize;
 
+use super::runtime;
 use super::sandbox::engine_error;
 use super::select::select;
 use crate::cli::{RunRefArgs, SandboxGcArgs, SandboxListArgs};
@@ -238,13 +239,6 @@ pub(super) fn plain_sweep(
         engine_needed: false,
         dry_run: false,
     })
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime, CommandError> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| CommandError::failure("cannot start").caused_by(&error))
 }
 
 fn sweep_error(error: &SweepError) -> CommandError {

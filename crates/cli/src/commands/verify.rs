@@ -4,6 +4,7 @@ use mini_ork_node::sys::remove_tree;
 use mini_ork_node::workspace::WorkspaceError;
 
 use super::place::checkout;
+use super::runtime;
 use super::sandbox::{check_sandbox, confine_error, own_directory, sandbox_error};
 use super::sandboxes;
 use crate::cli::{SandboxArgs, SandboxCommand, SandboxVerifyArgs};
@@ -41,10 +42,7 @@ fn verify_policy(args: SandboxVerifyArgs, global: &GlobalSettings) -> CommandRes
     }
     check_sandbox(&backend, &surroundings, global)?;
     let settings = global.backend_settings(&backend, &surroundings)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| CommandError::failure("cannot start").caused_by(&error))?;
+    let runtime = runtime()?;
     let directory = own_directory(global)?;
     let verified = runtime.block_on(verify(&backend, settings, &directory));
     let removed = remove_tree(&directory);
