@@ -21,7 +21,7 @@ fn stuck(place: &Path, record: &[u8]) -> (ConfinedBoundary, Drive) {
     fs_err::set_permissions(&program, executable).unwrap();
     let settings = ConfinedSettings {
         program,
-        home: Some("/home/me".into()),
+        home: Some("/h/me".into()),
         ledger: Some(place.join("ledger")),
         ..ConfinedSettings::default()
     };
@@ -91,7 +91,7 @@ fn sockets_of_agents_and_engines_in_the_home_of_the_user_lead_nowhere() {
     assert!(boundary.start(&drive).is_err());
     let confinement = fs_err::read(place.path().join("confinement")).unwrap();
     let confinement: Confinement = serde_json::from_slice(&confinement).unwrap();
-    for directory in ["/home/me/.ssh", "/home/me/.gnupg", "/home/me/.docker"] {
+    for directory in ["/h/me/.ssh", "/h/me/.gnupg", "/h/me/.docker"] {
         let directory = ByteString::from(Path::new(directory));
         assert!(confinement.quiet.contains(&directory), "{directory:?}");
     }

@@ -77,9 +77,12 @@ fn a_program_sees_its_three_descriptors_and_a_supervisor_keeps_nothing() {
             names.sort();
             names
         };
-        wait_until("exec", || {
-            let line = fs_err::read(format!("/proc/{}/cmdline", record.program.pid)).unwrap();
-            line.starts_with(b"sleep")
+        // While it begins, it opens its libraries.
+        wait_until("sleep", || {
+            let program = format!("/proc/{}", record.program.pid);
+            let line = fs_err::read(format!("{program}/cmdline")).unwrap();
+            let status = fs_err::read_to_string(format!("{program}/stat")).unwrap();
+            line.starts_with(b"sleep") && status.contains("(sleep) S ")
         });
         assert_eq!(descriptors(record.program.pid), ["0", "1", "2"]);
         for name in ["0", "1", "2"] {
