@@ -1,6 +1,6 @@
 //! What dies under a run with a sandbox, and what is left: nothing after the next command.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mini_ork_control::run::RunEvent;
@@ -67,6 +67,13 @@ impl World {
         kill_process(self.inside(server), Signal::KILL).unwrap();
     }
 
+    /// Recovers the run to a good end.
+    #[track_caller]
+    fn recovered(&self) {
+        let view = self.call(&["recover", "--json"]).run().expect(0).json();
+        assert_eq!(text(&view, "status"), "published", "{view:#}");
+    }
+
     fn gc(&self, arguments: &[&str]) -> Value {
         let call = self.call(&["sandbox-gc", "--json"]);
         let call = arguments.iter().fold(call, Call::arg);
@@ -81,6 +88,29 @@ impl World {
         assert_eq!(all.len(), 1, "{listed:#}");
         all[0].clone()
     }
+}
+
+/// The view of a run that was published.
+#[track_caller]
+fn published(running: Running) -> Value {
+    let view = running.wait().expect(0).json();
+    assert_eq!(text(&view, "status"), "published", "{view:#}");
+    view
+}
+
+/// The view of a run that lost what ran in its sandbox.
+#[track_caller]
+fn lost(running: Running) -> Value {
+    let view = running.wait().expect(1).json();
+    assert_eq!(text(&view, "status"), "failed", "{view:#}");
+    assert_eq!(text(&view, "reason"), "infra_lost", "{view:#}");
+    view
+}
+
+#[track_caller]
+fn ran_once(attempt: &Path) {
+    let started = fs_err::read_to_string(attempt.join("started")).unwrap();
+    assert_eq!(started.lines().count(), 1, "it ran once");
 }
 
 fn killed(running: Running) {
@@ -179,28 +209,23 @@ fn processes_inside_that_are_killed() {
     let name = world.engine.containers().pop().unwrap();
     let kill = format!("kill -9 {}", agent.trim());
     world.engine.docker(&["exec", &name, "sh", "-c", &kill]);
-    let view = running.wait().expect(0).json();
-    assert_eq!(text(&view, "status"), "published", "{view:#}");
+    published(running);
     world.assert_nothing_is_left();
 
     // The server: it is started anew, and the agent goes on.
     let (running, attempt) = world.begun(world.run());
     world.kill_inside(true);
     fs_err::write(attempt.join("go"), "").unwrap();
-    let view = running.wait().expect(0).json();
-    assert_eq!(text(&view, "status"), "published", "{view:#}");
-    let started = fs_err::read_to_string(attempt.join("started")).unwrap();
-    assert_eq!(started.lines().count(), 1, "it ran once");
+    published(running);
+    ran_once(&attempt);
     world.assert_nothing_is_left();
 
     // The first process, and with it everything.
     let (running, _) = world.begun(world.run());
     world.kill_inside(false);
-    let view = running.wait().expect(1).json();
-    assert_eq!(text(&view, "reason"), "infra_lost", "{view:#}");
+    lost(running);
     world.assert_nothing_is_left();
-    let view = world.call(&["recover", "--json"]).run().expect(0).json();
-    assert_eq!(text(&view, "status"), "published", "{view:#}");
+    world.recovered();
     world.assert_nothing_is_left();
 }
 
@@ -214,9 +239,7 @@ fn a_container_that_somebody_stops() {
     let (running, _) = world.begun(world.run());
     let name = world.engine.containers().pop().unwrap();
     world.engine.docker(&["stop", &name]);
-    let view = running.wait().expect(1).json();
-    assert_eq!(text(&view, "status"), "failed", "{view:#}");
-    assert_eq!(text(&view, "reason"), "infra_lost", "{view:#}");
+    lost(running);
     world.assert_nothing_is_left();
 }
 
@@ -240,10 +263,8 @@ fn an_engine_that_is_killed_and_stays_down() {
     let (running, attempt) = world.begun(world.run());
     world.engine.kill();
     fs_err::write(attempt.join("go"), "").unwrap();
-    let view = running.wait().expect(0).json();
-    assert_eq!(text(&view, "status"), "published", "{view:#}");
-    let started = fs_err::read_to_string(attempt.join("started")).unwrap();
-    assert_eq!(started.lines().count(), 1, "it ran once");
+    let view = published(running);
+    ran_once(&attempt);
     says_what_is_left(&view);
     assert_eq!(world.only_sandbox()["state"], "running");
 
@@ -267,9 +288,7 @@ fn an_engine_and_a_container_that_are_killed() {
     let first = world.inside(false);
     world.engine.kill();
     kill_process(first, Signal::KILL).unwrap();
-    let view = running.wait().expect(1).json();
-    assert_eq!(text(&view, "status"), "failed", "{view:#}");
-    assert_eq!(text(&view, "reason"), "infra_lost", "{view:#}");
+    let view = lost(running);
     says_what_is_left(&view);
     assert_eq!(closings(&world), 1);
     assert_eq!(world.only_sandbox()["state"], "running");
@@ -317,12 +336,9 @@ fn an_engine_that_is_killed_and_started_anew() {
     let (running, _) = world.begun(world.run());
     world.engine.kill();
     world.engine.start_again();
-    let view = running.wait().expect(1).json();
-    assert_eq!(text(&view, "status"), "failed", "{view:#}");
-    assert_eq!(text(&view, "reason"), "infra_lost", "{view:#}");
+    lost(running);
     world.assert_nothing_is_left();
-    let view = world.call(&["recover", "--json"]).run().expect(0).json();
-    assert_eq!(text(&view, "status"), "published", "{view:#}");
+    world.recovered();
     world.assert_nothing_is_left();
 }
 
@@ -359,10 +375,8 @@ fn an_engine_with_live_restore_that_is_started_anew() {
     world.engine.kill();
     world.engine.start_again();
     fs_err::write(attempt.join("go"), "").unwrap();
-    let view = running.wait().expect(0).json();
-    assert_eq!(text(&view, "status"), "published", "{view:#}");
-    let started = fs_err::read_to_string(attempt.join("started")).unwrap();
-    assert_eq!(started.lines().count(), 1, "it ran once");
+    published(running);
+    ran_once(&attempt);
     world.assert_nothing_is_left();
 }
 
@@ -378,10 +392,8 @@ fn a_run_is_recovered_after_its_engine_was_started_anew() {
     world.engine.kill();
     world.engine.start_again();
     fs_err::write(attempt.join("go"), "").unwrap();
-    let view = world.call(&["recover", "--json"]).run().expect(0).json();
-    assert_eq!(text(&view, "status"), "published", "{view:#}");
-    let started = fs_err::read_to_string(attempt.join("started")).unwrap();
-    assert_eq!(started.lines().count(), 1, "it ran once");
+    world.recovered();
+    ran_once(&attempt);
     world.assert_nothing_is_left();
 }
 

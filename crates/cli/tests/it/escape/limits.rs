@@ -1,12 +1,23 @@
 //! Why a run ended that took too much.
 
 use mini_ork_testkit::{SmallDisk, skip};
+use serde_json::Value;
 
 use super::{RUN, confined, containers, lane, namespaces};
+use crate::sandbox::World;
 use crate::support::{attempt_directory, node, text};
 
 /// `tail` keeps all of a line that does not end.
 const EAT: &str = "head -c 400000000 /dev/zero | tail -n 1 > /dev/null";
+
+/// The view of a run that has 96 MiB and takes more.
+#[track_caller]
+fn runs_out_of_memory(world: &World) -> Value {
+    let run = world.run().env("MO_SANDBOX_MEMORY", "96M");
+    let view = run.run().expect(1).json();
+    assert_eq!(text(&view, "reason"), "oom", "{view:#}");
+    view
+}
 
 #[test]
 fn bc_69_an_agent_whose_child_takes_too_much_memory() {
@@ -14,13 +25,7 @@ fn bc_69_an_agent_whose_child_takes_too_much_memory() {
         return;
     };
     world.lane(&format!("set -e\n{EAT}\necho 42 > answer"));
-    let view = world
-        .run()
-        .env("MO_SANDBOX_MEMORY", "96M")
-        .run()
-        .expect(1)
-        .json();
-    assert_eq!(text(&view, "reason"), "oom", "{view:#}");
+    let view = runs_out_of_memory(&world);
     let implementer = node(&view, "implementer");
     let said = implementer.to_string();
     assert!(said.contains("limit of 96 MiB"), "{said}");
@@ -37,13 +42,7 @@ fn bc_69_an_agent_that_takes_too_much_memory_itself() {
         return;
     };
     world.lane("exec tail -n 1 /dev/zero");
-    let view = world
-        .run()
-        .env("MO_SANDBOX_MEMORY", "96M")
-        .run()
-        .expect(1)
-        .json();
-    assert_eq!(text(&view, "reason"), "oom", "{view:#}");
+    runs_out_of_memory(&world);
     world.assert_nothing_is_left();
 }
 
@@ -54,13 +53,7 @@ fn bc_69_temporary_files_that_take_too_much_memory() {
         return;
     };
     world.lane("set -e\nhead -c 400000000 /dev/zero > /tmp/big\necho 42 > answer");
-    let view = world
-        .run()
-        .env("MO_SANDBOX_MEMORY", "96M")
-        .run()
-        .expect(1)
-        .json();
-    assert_eq!(text(&view, "reason"), "oom", "{view:#}");
+    let view = runs_out_of_memory(&world);
     assert!(view.to_string().contains("96 MiB"), "{view:#}");
     world.assert_nothing_is_left();
 }
@@ -75,13 +68,7 @@ fn bc_69_tests_that_take_too_much_memory() {
     world
         .env
         .kickoff("The answer is wrong", &[&format!("{EAT}; exit 1")]);
-    let view = world
-        .run()
-        .env("MO_SANDBOX_MEMORY", "96M")
-        .run()
-        .expect(1)
-        .json();
-    assert_eq!(text(&view, "reason"), "oom", "{view:#}");
+    runs_out_of_memory(&world);
     world.assert_nothing_is_left();
 }
 
