@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::sandbox::in_container;
 use crate::support::{CHECK, PROJECT, REHEARSAL, agent, assert_owned, new_env, node, text};
 
-fn world(work: &str) -> TestEnv {
+/// A repository and a lane that does all roles with the shell script `work`, whatever the workspace.
+pub(crate) fn world(work: &str) -> TestEnv {
     let env = new_env();
     env.repo("repo", PROJECT);
     env.kickoff("The answer is wrong", &[CHECK]);
@@ -21,7 +22,7 @@ fn world(work: &str) -> TestEnv {
     env
 }
 
-fn run(env: &TestEnv) -> Call<'_> {
+pub(crate) fn run(env: &TestEnv) -> Call<'_> {
     env.mini_ork(["run", "code-fix", "--json", "--repo", "repo", "kickoff.md"])
 }
 

@@ -1,26 +1,10 @@
 //! Profiles: what a run works in, from a file.
 
-use mini_ork_testkit::{Call, ContainerEngine, Repo, TestEnv, static_node_program};
+use mini_ork_testkit::{ContainerEngine, Repo, TestEnv, static_node_program};
 
-use crate::network::can_confine;
+use crate::network::{can_confine, run, world};
 use crate::sandbox::{TOOLS, in_container};
-use crate::support::{CHECK, PROJECT, agent, new_env, text};
-
-fn world(work: &str) -> TestEnv {
-    let env = new_env();
-    env.repo("repo", PROJECT);
-    env.kickoff("The answer is wrong", &[CHECK]);
-    let script = serde_json::to_string(&agent(work)).unwrap();
-    let providers =
-        format!("providers:\n  own: {{kind: executable, command: [sh, -c, {script}]}}\n");
-    env.write("home/config/providers.yaml", &providers);
-    env.write("home/config/agents.yaml", "lanes:\n  default: own\n");
-    env
-}
-
-fn run(env: &TestEnv) -> Call<'_> {
-    env.mini_ork(["run", "code-fix", "--json", "--repo", "repo", "kickoff.md"])
-}
+use crate::support::text;
 
 /// Value and source of a setting in the record of the only run.
 fn setting(env: &TestEnv, name: &str) -> (String, String) {

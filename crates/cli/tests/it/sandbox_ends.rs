@@ -8,8 +8,9 @@ use mini_ork_testkit::{Call, ContainerEngine, GVISOR, Running, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::network;
 use crate::sandbox::World;
-use crate::support::{CHECK, PROJECT, agent, journal, new_env, only_row, text};
+use crate::support::{journal, only_row, text};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The first attempt waits until it is told to go on; later ones work at once.
@@ -447,17 +448,8 @@ fn a_run_is_recovered_behind_the_boundary_that_it_began_with() {
 /// A confined workspace whose run is deleted under it is found by its record.
 #[test]
 fn bc_03_a_confined_workspace_without_a_run_is_ended() {
-    let env = new_env();
-    env.repo("repo", PROJECT);
-    env.kickoff("The answer is wrong", &[CHECK]);
-    // A script in a file would lie in a directory that is hidden inside.
-    let script = serde_json::to_string(&agent("echo x > begun; sleep 1000")).unwrap();
-    let providers =
-        format!("providers:\n  own: {{kind: executable, command: [sh, -c, {script}]}}\n");
-    env.write("home/config/providers.yaml", &providers);
-    env.write("home/config/agents.yaml", "lanes:\n  default: own\n");
-    let run = env.mini_ork(["run", "code-fix", "--repo", "repo", "kickoff.md"]);
-    let running = run.env("MO_SANDBOX_NETWORK", "none").spawn();
+    let env = network::world("echo x > begun; sleep 1000");
+    let running = network::run(&env).env("MO_SANDBOX_NETWORK", "none").spawn();
     wait_for("the implementer", PATIENCE, || {
         let run = env.runs().pop();
         run.is_some_and(|run| env.run_directory(&run).join("worktree/begun").exists())

@@ -108,10 +108,7 @@ mod tests {
 
     #[test]
     fn what_children_wrote_to_memory_is_counted() {
-        let memory = Path::new("/dev/shm");
-        if memory.is_dir() {
-            assert_children_are_counted(memory);
-        }
+        assert_children_are_counted(Path::new("/dev/shm"));
     }
 
     /// A child that has ended, and has been waited for.
